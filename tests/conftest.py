@@ -1,0 +1,48 @@
+"""What the tests share: GPUs, reports by name, and the command line run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from roofcalc.cli import main
+from roofcalc.core import Report, Shape
+from roofcalc.estimate import estimate
+from roofcalc.hardware import load
+from roofcalc.models import variants
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command line gave back."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Run `roofcalc ARGUMENTS` and give back its exit code, stdout and stderr."""
+
+    def _run(*arguments: str) -> Ran:
+        with pytest.raises(SystemExit) as stop:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return Ran(int(stop.value.code or 0), out, err)
+
+    return _run
+
+
+def report(
+    variant: str, gpu: str = "h100", command: Any = "attention", cache: str = "cold", **sizes: Any
+) -> Report:
+    """The report of a variant; keyword arguments that are no size go to the variant."""
+    options = {name: sizes.pop(name) for name in list(sizes) if name in variants(command)[variant].options}
+    hardware = load(gpu)
+    return estimate(
+        variants(command)[variant].plan(Shape.of(**sizes), hardware.limits, options), hardware, cache
+    )
