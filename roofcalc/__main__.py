@@ -1,0 +1,5 @@
+"""``python -m roofcalc``."""
+
+from roofcalc.cli import main
+
+main()

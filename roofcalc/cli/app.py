@@ -1,0 +1,124 @@
+"""The program as a whole: its commands, and how an error becomes one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import Any, NoReturn
+
+import typer
+
+from roofcalc import __version__
+from roofcalc.core import RoofcalcError
+
+app = typer.Typer(
+    name="roofcalc",
+    help="What a GPU attention kernel will cost, before it is written: FLOPs, bytes, roofs, time.",
+    epilog="Start with: roofcalc attention --T 8192 --gpu h100",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+class AnswerIsNo(Exception):
+    """The question was asked well and the answer is no: exit code 1, after the result was printed."""
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"roofcalc {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command line and exit: 0 fine, 1 the answer is no, 2 the input is wrong (one line on stderr)."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="replace")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    import roofcalc.cli.commands  # noqa: F401 - registers the commands
+
+    command = typer.main.get_command(app)
+    try:
+        _refuse_long_with_one_dash(arguments, command)
+        result = command.main(arguments, prog_name="roofcalc", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except RoofcalcError as error:
+        return _refuse(str(error))
+    except AnswerIsNo:
+        return 1
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        return _refuse(_usage(error))
+
+
+def _refuse(message: str) -> int:
+    print(f"roofcalc: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _options(command: Any) -> set[str]:
+    """Every option of a command and of those below it."""
+    own = {opt for param in command.params for opt in (*param.opts, *param.secondary_opts) if opt.startswith("-")}
+    return own.union(*(_options(sub) for sub in getattr(command, "commands", {}).values()))
+
+
+def _refuse_long_with_one_dash(arguments: list[str], command: Any) -> None:
+    """`-dv 3` would be read as `-d v`: say what was meant."""
+    known = _options(command)
+    for argument in arguments:
+        if argument == "--":
+            return
+        name = re.match(r"-([A-Za-z][\w-]+)(=.*)?$", argument)
+        if name and f"--{name[1]}" in known:
+            raise RoofcalcError(f"no such option {argument}; did you mean --{name[1]}")
+
+
+def _usage(error: Any) -> str:
+    """One line for a usage error of the parser: the option, what was found, the nearest valid name."""
+    name = type(error).__name__
+    if name == "NoSuchOption":
+        return f"no such option {error.option_name}{_nearest(error.option_name, _options(error.ctx.command))}"
+    param = getattr(error, "param", None)
+    if name in ("BadParameter", "MissingParameter") and param is not None:
+        label = param.opts[0] if param.opts[0].startswith("-") else param.name.upper()
+        if name == "MissingParameter":
+            return f"{label} is missing; `roofcalc {error.ctx.command.name} --help` says what it is"
+        return f"{label}: {error.message}"
+    match = re.match(r"No such command '(.*?)'", error.format_message())
+    if match:
+        return f"no such command {match[1]!r}{_nearest(match[1], error.ctx.command.commands)}"
+    return str(error.format_message()).rstrip(".")
+
+
+def _nearest(found: str, names: Any) -> str:
+    from roofcalc.quantities import nearest
+
+    return nearest(found, sorted(names))

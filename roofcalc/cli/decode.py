@@ -1,0 +1,220 @@
+"""``roofcalc decode``: new tokens against a cache, the split planner, and what the cache takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from roofcalc.cli import flow
+from roofcalc.cli.app import AnswerIsNo, app
+from roofcalc.cli.options import (
+    CACHE,
+    MACHINE,
+    MASK,
+    MODEL,
+    RESULT,
+    SIZES,
+    VARIANT,
+    Given,
+    count,
+    counts,
+    number,
+    option,
+    parser,
+    switch,
+    takes,
+    text,
+)
+from roofcalc.core import RoofcalcError, Shape
+
+if TYPE_CHECKING:
+    from roofcalc.kvcache import Fit, KvCache
+    from roofcalc.planner import SplitPlan
+
+
+def _splits(text: str) -> int | str:
+    return text if text == "auto" else count(text)
+
+
+TOKENS = number("T", "--T", "-T", help="New tokens; default 1. More is speculative decoding, causal.")
+CACHED = option(
+    "S",
+    str | None,
+    None,
+    "--S",
+    panel="Shape",
+    parser=parser(counts, "counts"),
+    metavar="N[,N...]",
+    help="Cached keys; several lengths are one sequence each: 1k,8k,32k.",
+    show_default=False,
+)
+SPLITS = option(
+    "splits",
+    str | None,
+    None,
+    "--splits",
+    panel="Algorithm",
+    parser=parser(_splits, "splits"),
+    metavar="N|auto",
+    help="Splits of the keys: a number, or the best on this GPU. Default: FlashAttention-2's rule.",
+    show_default=False,
+)
+LATENT = (
+    number("kv_lora_rank", help="Latent numbers a token, for mla; default 512.", panel="Algorithm"),
+    number("rope_dim", help="Rotated numbers a token, for mla; default 64.", panel="Algorithm"),
+    switch("expanded", "mla without absorption: K and V of every head.", "Algorithm"),
+)
+PAGE = number("page_size", help="Tokens of a page, for paged; default 16.", panel="Algorithm")
+WEIGHTS = text("weights", "Weights beside the cache, such as 16GB; default those of --model.", "Memory", "SIZE")
+CHECK = switch("check", "Exit 1 when the cache does not fit the GPU's memory.", "Memory")
+OPTIONS = ("splits", "page_size", "kv_lora_rank", "rope_dim", "expanded")
+
+
+@app.command(rich_help_panel="Model")
+@takes(
+    CACHED, TOKENS, *SIZES, MASK, *MODEL, VARIANT, SPLITS, PAGE, *LATENT, WEIGHTS, CHECK, *MACHINE, CACHE, *RESULT
+)  # fmt: skip
+def decode(given: Given) -> None:
+    """New tokens against S cached keys.
+
+    One step of eight sequences: roofcalc decode --S 8192 --batch 8 --heads 32 --kv-heads 8
+    """
+    flow.check_outputs(given)
+    if given["S"] is None:
+        raise RoofcalcError(
+            "decode needs --S, the number of cached keys that the new token attends to, such as --S 8192"
+        )
+    given, shape, notes, model = _asked(given)
+    found = flow.reports("decode", given, shape, OPTIONS, notes)
+    gpus = flow.machines(given)
+    plans = [_split_plan(gpu, given, shape) for gpu in gpus]
+    held, fits = _memory(given, shape, gpus, model)
+    after = "".join(_plan_text(gpu.name, plan, len(gpus)) for gpu, plan in zip(gpus, plans, strict=True) if plan)
+    extra = {
+        "splits": [_plan_fields(gpu.key, plan) for gpu, plan in zip(gpus, plans, strict=True) if plan],
+        "kv_cache": {**asdict(held), "fits": {gpu.key: asdict(fit) for gpu, fit in zip(gpus, fits, strict=True)}},
+    }
+    flow.emit("decode", given, found, after=after + _memory_text(held, gpus, fits, _weights(given, model)), extra=extra)
+    if given["check"] and not all(fit.fits for fit in fits):
+        raise AnswerIsNo
+
+
+def _asked(given: Given) -> tuple[Given, Shape, tuple[str, ...], Any]:
+    """What was typed with the model's answers filled in, the shape, notes and the model."""
+    sizes, notes, model = flow.model_sizes(given)
+    given = {**given, **_latent(given, model)}
+    if "mla" in (given["variant"] or ()):
+        notes = ()
+        for name in ("d", "dv"):
+            if given[name] is not None:
+                raise RoofcalcError(f"--{name} does not go with mla: its head dims follow the latent's ranks")
+    lengths, tokens = given["S"], given["T"] or 1
+    keys = {"S": lengths[0]} if len(lengths) == 1 else {"lengths": lengths}
+    causal = given["causal"] if given["causal"] is not None else tokens > 1
+    shape = flow.shape_of({**given, "S": None}, sizes, **keys, T=tokens, causal=causal)
+    return given, shape, notes, model
+
+
+def _latent(given: Given, model: Any) -> Given:
+    """What a model with latent attention answers: the variant, and the latent's ranks."""
+    if model is None:
+        return {}
+    from roofcalc.hf import layer_shape
+
+    attention, _ = layer_shape(model, given["layer"])
+    if attention["kind"] != "mla" or given["variant"] not in (None, [], ["mla"]):
+        return {}
+    ranks = {name: attention[name] if given[name] is None else given[name] for name in ("kv_lora_rank", "rope_dim")}
+    return {"variant": ["mla"], **ranks}
+
+
+def _split_plan(gpu: Any, given: Given, shape: Shape) -> SplitPlan | None:
+    """The planner's table, where a variant that splits is shown: the first of them."""
+    from roofcalc.models import variants
+    from roofcalc.planner import split_plan
+
+    names = given["variant"] or ["split-kv"]
+    names = list(variants("decode")) if "all" in names else names
+    splitting = [name for name in names if "splits" in variants("decode")[name].options and name != "replicated"]
+    if not splitting:
+        return None
+    name = "split-kv" if "split-kv" in splitting else splitting[0]
+    known = {key: given[key] for key in OPTIONS if key != "splits" and given.get(key) not in (None, False)}
+    options = {key: value for key, value in known.items() if key in variants("decode")[name].options}
+    return split_plan(shape, gpu, name, **options)
+
+
+def _plan_fields(gpu: str, plan: SplitPlan) -> dict[str, Any]:
+    chosen = {"best": plan.best.splits, "rules": dict(plan.rules), "over_best": dict(plan.over_best)}
+    return {"gpu": gpu, **chosen, "rows": [asdict(row) for row in plan.rows]}
+
+
+def _plan_text(gpu: str, plan: SplitPlan, of: int) -> str:
+    """The table of splits, and how far the libraries' rules are from the best."""
+    from roofcalc.render import listing, units
+
+    rows = [
+        {
+            "splits": str(row.splits),
+            "keys": f"{row.chunk:,}",
+            "units": f"{row.units:,}",
+            "waves": units.significant(row.waves),
+            "SMs": units.percent(row.sm_use),
+            "partials": units.size(row.partial_bytes),
+            "roofline": units.seconds(row.time),
+            **({} if row.expected is None else {"expected": units.seconds(row.expected)}),
+            "chosen by": ", ".join(row.chosen_by),
+        }
+        for row in plan.rows
+    ]
+    rules = "; ".join(
+        f"{name}'s rule takes {splits}, {plan.over_best[name] - 1:.0%} above the best".replace("%", " %")
+        for name, splits in plan.rules.items()
+    )
+    where = f" on {gpu}" if of > 1 else ""
+    return f"\nSplits of the keys{where}: best {plan.best.splits}; {rules}.\n" + listing.columns(
+        rows, right=[name for name in rows[0] if name != "chosen by"]
+    )
+
+
+def _weights(given: Given, model: Any) -> int:
+    """Bytes of weights that share the memory: given, or the model's, or none."""
+    if given["weights"] is not None:
+        from roofcalc.quantities import Measure, QuantityError
+
+        try:
+            return int(Measure("B", "GB")(given["weights"]))
+        except QuantityError as error:
+            raise RoofcalcError(f"--weights: {error}") from None
+    if model is None:
+        return 0
+    from roofcalc.hf import weight_bytes
+
+    return int(weight_bytes(model))
+
+
+def _memory(given: Given, shape: Shape, gpus: Sequence[Any], model: Any) -> tuple[KvCache, list[Fit]]:
+    """What the cache takes, and whether it fits beside the weights on each GPU."""
+    from roofcalc.kvcache import fit, kv_cache, mla_arrays
+
+    latent = "mla" in (given["variant"] or ()) and not given["expanded"]
+    arrays = {"arrays": mla_arrays(given["kv_lora_rank"] or 512, given["rope_dim"] or 64)} if latent else {}
+    held = kv_cache(shape, page_size=given["page_size"], **arrays)
+    weights = _weights(given, model)
+    return held, [fit(held, gpu.memory.hbm.capacity, weights) for gpu in gpus]
+
+
+def _memory_text(held: KvCache, gpus: Sequence[Any], fits: Sequence[Fit], weights: int) -> str:
+    from roofcalc.render.units import size
+
+    lines = [
+        f"\nKV cache: {size(held.per_token)} a token, {size(held.per_sequence)} a sequence, {size(held.batch)} the batch."
+    ]
+    for gpu, fit in zip(gpus, fits, strict=True):
+        beside = f" beside {size(weights)} of weights" if weights else ""
+        verdict = "fits" if fit.fits else f"does not fit ({size(-fit.free)} too much)"
+        lines.append(
+            f"  It {verdict} in {size(gpu.memory.hbm.capacity)} of {gpu.name}{beside}; {fit.tokens:,} tokens would."
+        )
+    return "\n".join(lines) + "\n"
