@@ -1,0 +1,67 @@
+"""What a decode report says beside its numbers: intensity, units, padding, the longest sequence."""
+
+from __future__ import annotations
+
+from roofcalc.core import Kernel, Limits, Shape
+from roofcalc.models.cache import SCALED, element_bytes, visible
+from roofcalc.models.decode_parts import Units
+from roofcalc.numeric import Num, is_array
+
+
+def plain(*sizes: Num) -> bool:
+    """Whether all sizes are single numbers: notes are for those."""
+    return not any(is_array(size) for size in sizes)
+
+
+def intensity(shape: Shape, group: Num) -> tuple[str, ...]:
+    """The intensity of attention over a long cache, and why no kernel changes it."""
+    if not plain(shape.T, group, shape.d):
+        return ()
+    each = element_bytes(shape)
+    scaled = f" ({shape.kv_dtype} with its fp16 scale and zero)" if shape.kv_dtype in SCALED else ""
+    return (
+        f"intensity: T × heads/kv_heads × 2 / bytes per element = {shape.T} × {group} × 2 / {each:.4g}{scaled} "
+        f"= {shape.T * group * 2 / each:.4g} FLOP/B, whatever the batch and the number of keys",
+    )
+
+
+def machine(limits: Limits, kernel: Kernel) -> tuple[str, ...]:
+    """Work units against SMs: the share that idles below a wave, the tail above."""
+    units, tile = kernel.grid, kernel.tile
+    if tile is None or units is None or not plain(units):
+        return ()
+    resident = max(1, limits.resident(tile))
+    slots = limits.sms * resident
+    head = f"{kernel.name}: {units} work units on {limits.sms} SMs x {resident}, {units / slots:.3g} waves"
+    if units < limits.sms:
+        return (f"{head}: {100 * (1 - units / limits.sms):.1f} % of the SMs idle",)
+    if units > slots and units % slots:
+        return (f"{head}: the last wave fills {100 * (units % slots) / slots:.1f} % of the slots",)
+    return (head,)
+
+
+def padding(shape: Shape, units: Units) -> tuple[str, ...]:
+    """How much of a query tile is padding: the tensor pipe executes the whole of it."""
+    if shape.dtype == "fp32" or not plain(shape.T, units.pack):
+        return ()
+    rows = shape.T * units.pack
+    used = rows if rows < units.block_q else rows % units.block_q
+    if used == 0:
+        return ()
+    which = "" if rows < units.block_q else " of a group's last tile"
+    return (
+        f"{units.block_q - used} of {units.block_q} rows{which} are padding: the tensor pipe executes the "
+        f"whole {units.block_q} x {units.block_kv} tile for {used} query row{'' if used == 1 else 's'}",
+    )
+
+
+def makespan(shape: Shape, units: Units) -> tuple[str, ...]:
+    """In a batch of unlike lengths, the sequence that the launch waits for."""
+    if shape.lengths is None:
+        return ()
+    keys = [visible(one).S for one in shape.sequences]
+    most, mean = max(keys), sum(keys) / len(keys)
+    return (
+        f"{len(keys)} sequences in one launch: the longest reads {most} keys, {most / mean:.3g} times the mean, "
+        f"and the launch lasts until its units of {units.chunk(most)} keys are done",
+    )
