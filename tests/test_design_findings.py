@@ -1,0 +1,280 @@
+"""What is found about a design before it is written: each number by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from roofcalc.design import Finding, findings, load_design, parse_design
+from roofcalc.estimate import estimate
+from roofcalc.hardware import load
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+# Two kernels: y = a b (a product), z = y + 1. Every number is a power of two, so all can be done in the head.
+CHAIN = """\
+name: chain
+params: {n: 1024}
+tensors: {a: [n, n], b: [n, n], y: [n, n], z: [n, n]}
+kernels:
+  - name: product
+    reads: [a, b]
+    writes: [y]
+    work: {tensor: "2*n**3"}
+    grid: "(n / 128)**2"
+    tile: {threads: 256, registers: 128, smem: 96 KiB}
+  - name: add
+    reads: [y]
+    writes: [z]
+    work: {vector: "n**2"}
+    grid: 300
+    tile: {threads: 1024, registers: 32}
+"""
+
+
+def found(text: str, gpu: str = "h100", **params: Any) -> list[Finding]:
+    hardware = load(gpu)
+    design = parse_design(text, params)
+    return list(findings(design, estimate(design.plan, hardware), hardware))
+
+
+def only(text: str, kind: str, gpu: str = "h100", kernel: str | None = None, **params: Any) -> Finding:
+    """The one finding of a kind about a kernel (None: about the whole)."""
+    matching = [f for f in found(text, gpu, **params) if f.kind == kind and f.kernel == kernel]
+    assert len(matching) == 1, matching
+    return matching[0]
+
+
+def test_shared_memory_and_registers_that_fit() -> None:
+    memory = only(CHAIN, "shared memory", kernel="product")
+    # 96 of 227 KiB = 42.3 %
+    assert (memory.value, memory.forbids) == (98_304, False)
+    assert memory.text == "96 KiB of shared memory a block, 42.3 % of the 227 KiB it may have"
+    registers = only(CHAIN, "registers", kernel="product")
+    # 256 x 128 = 32,768 of 65,536
+    assert (registers.value, registers.forbids) == (32_768, False)
+    assert "50 % of the 65,536" in registers.text
+
+
+@pytest.mark.parametrize(
+    ("tile", "gpu", "blocks", "limit"),
+    [
+        # 228 KiB / (96 + 1) = 2, 65,536 / 32,768 = 2
+        ("threads: 256, registers: 128, smem: 96 KiB", "h100", 2, "registers and shared memory"),
+        # A100: 164 KiB / (96 + 1) = 1
+        ("threads: 256, registers: 128, smem: 96 KiB", "a100", 1, "shared memory"),
+        # 2048 threads / 512 = 4; 65,536 / (512 x 16) = 8; 228 / (8 + 1) = 25
+        ("threads: 512, registers: 16, smem: 8 KiB", "h100", 4, "threads"),
+        # 2048 / 32 = 64 by threads, 32 block slots
+        ("threads: 32", "h100", 32, "block slots"),
+        # 65,536 / (128 x 168) = 3
+        ("threads: 128, registers: 168, smem: 8 KiB", "h100", 3, "registers"),
+    ],
+)
+def test_blocks_per_sm_and_what_limits_them(tile: str, gpu: str, blocks: int, limit: str) -> None:
+    text = CHAIN.replace("threads: 256, registers: 128, smem: 96 KiB", tile)
+    finding = only(text, "blocks per SM", gpu, "product")
+    assert finding.value == blocks
+    assert f"per SM, limited by {limit}" in finding.text.replace(" (there", ",")
+    assert not finding.text.split(" (there")[0].removesuffix(limit).endswith("and ")
+
+
+@pytest.mark.parametrize(
+    ("tile", "gpu", "kind", "part"),
+    [
+        # 228 KiB is 1 KiB more than a block of an H100 gets; 164 KiB 1 more than one of an A100
+        ("threads: 128, smem: 228 KiB", "h100", "shared memory", "1 KiB more than the 227 KiB"),
+        ("threads: 128, smem: 164 KiB", "a100", "shared memory", "1 KiB more than the 163 KiB"),
+        (
+            "threads: 128, registers: 256",
+            "h100",
+            "registers",
+            "256 registers a thread; CUDA gives a thread at",
+        ),
+        # 512 x 255 = 130,560 > 65,536
+        ("threads: 512, registers: 255", "h100", "registers", "= 130,560 registers a block, more than the 65,536"),
+        ("threads: 1025, registers: 16", "h100", "threads", "1,025 threads a block; CUDA gives a block at most 1,024"),
+    ],
+)
+def test_a_tile_that_cannot_run_forbids_the_kernel(tile: str, gpu: str, kind: str, part: str) -> None:
+    text = CHAIN.replace("threads: 256, registers: 128, smem: 96 KiB", tile)
+    finding = only(text, kind, gpu, "product")
+    assert finding.forbids
+    assert part in finding.text
+
+
+def test_the_largest_tile_that_runs_forbids_nothing() -> None:
+    for tile, gpu in (("smem: 227 KiB", "h100"), ("smem: 163 KiB", "a100"), ("registers: 255", "h100")):
+        text = CHAIN.replace("threads: 256, registers: 128, smem: 96 KiB", f"threads: 256, {tile}")
+        assert [f for f in found(text, gpu) if f.forbids] == []
+
+
+def test_waves_idle_sms_and_the_last_wave() -> None:
+    # product: (1024 / 128)^2 = 64 blocks on 132 SMs: 68 idle = 51.5 %; 132 x 2 = 264 slots: 64 / 264 = 0.242
+    idle = only(CHAIN, "idle SMs", kernel="product")
+    assert idle.value == 68 / 132
+    assert idle.text == "68 of 132 SMs never get a block (51.5 %)"
+    waves = only(CHAIN, "waves", kernel="product")
+    assert waves.value == 64 / 264
+    assert waves.text == "64 blocks on 132 SMs x 2 = 264 slots: 0.24 waves"
+    assert not [f for f in found(CHAIN) if f.kind == "tail" and f.kernel == "product"]
+    # add: 300 blocks; 2048 / 1024 = 2 a SM: 264 slots, two waves, 36 in the last; 300 / 528 = 56.8 %
+    tail = only(CHAIN, "tail", kernel="add")
+    assert tail.value == 36 / 264
+    assert tail.text == "the last of 2 waves fills 36 of 264 slots; 56.8 % of all the waves' slots are used"
+    assert only(CHAIN, "idle SMs", kernel="add").value == 0
+
+
+def test_without_grid_and_tile_it_says_what_is_not_known() -> None:
+    text = CHAIN.replace("    grid: 300\n    tile: {threads: 1024, registers: 32}\n", "")
+    assert "not known" in only(text, "unknown", kernel="add").text
+
+
+def test_roofs_and_the_distance_to_the_ridge() -> None:
+    # product: 2^31 FLOP / 989.4e12 = 2.17 us; 3 x 2 MiB = 6,291,456 B / 3.35e12 = 1.88 us, / 9.4e12 = 669 ns
+    roofs = only(CHAIN, "roofs", kernel="product")
+    assert roofs.value == pytest.approx(2**31 / 989.4e12)
+    assert roofs.text == "tensor binds with 2.17 µs; hbm 1.88 µs (86.5 % of it), l2 669 ns (30.8 % of it)"
+    # 2^31 / 6,291,456 = 341.3 FLOP/B; ridge 989.4 / 3.35 = 295.3; 341.3 / 295.3 = 1.156
+    ridge = only(CHAIN, "ridge", kernel="product")
+    assert ridge.text == "341 FLOP/B is 1.16 x above the ridge of 295 FLOP/B"
+    # n = 512: half the intensity: 170.7, 1.73 x below
+    assert "171 FLOP/B is 1.73 x below the ridge" in only(CHAIN, "ridge", kernel="product", n=512).text
+
+
+def test_traffic_against_the_compulsory() -> None:
+    # a, b in, z out: 3 x 2 MiB = 6.29 MB; moved: a b y, y z = 10.5 MB, 5 / 3
+    finding = only(CHAIN, "compulsory")
+    assert (finding.value, finding.forbids) == (pytest.approx(5 / 3), False)
+    assert finding.text == "10.5 MB through memory, 1.67 x the compulsory 6.29 MB (inputs and outputs once)"
+
+
+def test_traffic_below_the_compulsory_forbids() -> None:
+    for entry in ("{tensor: b, times: 1/2}", "{tensor: b, tier: l2}"):
+        below = [f for f in found(CHAIN.replace("[a, b]", f"[a, {entry}]")) if f.forbids]
+        assert len(below) == 1
+        share = "1.05 MB of its 2.1 MB" if "times" in entry else "0 B of its 2.1 MB"
+        assert below[0].text.startswith(f"b: {share} are read from memory")
+    below = [f for f in found(CHAIN.replace("[z]", "[{tensor: z, tier: l2}]")) if f.forbids]
+    assert below[0].text.startswith("z: 0 B of its 2.1 MB are written to memory")
+
+
+def test_fusing_removes_what_is_written_and_read_back() -> None:
+    # y: 2 MiB written, 2 MiB read = 4.19 MB of 10.5 = 40 %. add alone: 4.19e6 / 3.35e12 = 1.25 us, all of it
+    # saved, since the fused kernel (6.29 MB) is still bound by the tensor pipe
+    finding = only(CHAIN, "fusion")
+    assert finding.value == 4_194_304
+    assert finding.text == (
+        "y is written by product and read back by add: one kernel for both would move 4.19 MB less "
+        "(40 % of the traffic) and take 1.25 µs less of 3.42 µs"
+    )
+
+
+def test_what_a_later_kernel_still_reads_must_be_written() -> None:
+    more = """\
+  - name: again
+    reads: [y]
+    writes: [w]
+    work: {vector: 1}
+"""
+    text = CHAIN.replace("z: [n, n]}", "z: [n, n], w: [n, n]}") + more
+    first = next(f for f in found(text) if f.kind == "fusion")
+    assert first.value == 2_097_152  # only add's read of y
+
+
+def test_a_chain_of_three_as_one_kernel() -> None:
+    more = """\
+  - name: scale
+    reads: [z]
+    writes: [w]
+    work: {vector: "n**2"}
+"""
+    text = CHAIN.replace("z: [n, n]}", "z: [n, n], w: [n, n]}") + more
+    values = [f.value for f in found(text) if f.kind == "fusion"]
+    assert values == [4_194_304, 4_194_304, 8_388_608]  # y; z; both
+
+
+def test_l2_residency() -> None:
+    # a, b, y: 6.29 MB of 52.4 MB
+    assert only(CHAIN, "L2", kernel="product").text == "a working set of 6.29 MB fits the 52.4 MB of L2"
+    # n = 8192: 3 x 134.2 MB = 402.7 MB, 7.68 x 52,428,800
+    assert "403 MB is 7.68 x the 52.4 MB of L2" in only(CHAIN, "L2", kernel="product", n="8k").text
+
+
+def test_reads_that_l2_could_serve_and_those_that_it_cannot() -> None:
+    text = CHAIN.replace("[a, b]", "[a, {tensor: b, times: 8}]")
+    again = [f for f in found(text) if f.kind == "L2" and f.kernel == "product"][1]
+    # 7 x 2,097,152 B
+    assert again.value == 14_680_064
+    assert "b (2.1 MB) fits L2 and comes from memory 8 x" in again.text
+    text = CHAIN.replace("[a, b]", "[a, b, {tensor: b, times: 7, tier: l2}]")
+    assert len([f for f in found(text) if f.kind == "L2" and f.kernel == "product"]) == 1
+    cannot = [f for f in found(text, n="8k") if f.kind == "L2" and f.kernel == "product"][1]
+    assert "b (134 MB) is read from L2, which holds 52.4 MB" in cannot.text
+
+
+def test_tensors_that_nothing_touches_and_a_design_without_a_result() -> None:
+    text = CHAIN.replace("z: [n, n]}", "z: [n, n], spare: [7]}")
+    assert only(text, "unused").text == "spare (14 B) is never read or written"
+    text = CHAIN.replace("    writes: [y]\n", "").replace("    writes: [z]\n", "")
+    assert "no kernel writes a tensor: there is no result" in [f.text for f in found(text)]
+
+
+def test_work_that_no_kernel_does_and_work_done_again() -> None:
+    # asked: 2 n^3 + 5 tensor operations and n^2 / 2 on the vector pipe; done: 2 n^3 and n^2
+    text = f'{CHAIN}work: {{tensor: "2*n**3 + 5", vector: "n**2 / 2"}}\n'
+    missing, again = (f for f in found(text) if f.kind == "work")
+    assert (missing.value, missing.forbids) == (5, True)
+    assert "no kernel does 5 of the 2,147,483,653 tensor operations" in missing.text
+    assert (again.value, again.forbids) == (2, False)
+    assert not [f for f in found(CHAIN + 'work: {tensor: "2*n**3"}\n') if f.kind == "work"]
+
+
+def test_a_kernel_without_work_is_named() -> None:
+    text = CHAIN.replace('    work: {vector: "n**2"}\n', "")
+    assert only(text, "work", kernel="add").text == "does no work: it only moves data"
+
+
+def test_device_memory_of_inputs_outputs_and_what_is_held_between() -> None:
+    # a, b, z and y: 4 x 2 MiB
+    finding = only(CHAIN, "memory")
+    assert (finding.value, finding.forbids) == (8_388_608, False)
+    # n = 128k: 4 x 2^34 x 2 B = 137.4 GB, 57.4 more than 80
+    finding = only(CHAIN, "memory", n="128k")
+    assert finding.forbids
+    assert "137 GB of device memory, 57.4 GB more than the 80 GB" in finding.text
+
+
+def test_too_few_bytes_in_flight() -> None:
+    # 64 blocks x 4 KiB / 350 ns = 749 GB/s, 22.4 % of 3.35 TB/s
+    text = CHAIN.replace("smem: 96 KiB}", "smem: 96 KiB}\n    own_sms: true\n    in_flight: 4 KiB")
+    finding = only(text, "in flight", kernel="product")
+    assert finding.value == pytest.approx(64 * 4096 / 350e-9)
+    assert "749 GB/s, 22.4 % of 3.35 TB/s" in finding.text
+    assert not [f for f in found(text.replace("4 KiB", "64 KiB")) if f.kind == "in flight"]
+
+
+def test_every_text_is_one_line() -> None:
+    assert all("\n" not in f.text and f.kind and len(f.text) < 300 for f in found(CHAIN))
+
+
+def test_several_values_of_a_param_have_no_findings() -> None:
+    hardware = load("h100")
+    design = parse_design(CHAIN, {"n": np.array([1024, 2048])})
+    assert findings(design, estimate(design.plan, hardware), hardware) == ()
+
+
+def test_an_a100_refuses_the_tile_that_an_h100_takes() -> None:
+    # (128 + 2 x 128) x 256 x 2 B = 192 KiB, between the 163 KiB of an A100's block and the 227 KiB of an H100's
+    design = load_design(EXAMPLES / "refused-tile.yaml")
+    by_gpu = {}
+    for name in ("a100", "h100"):
+        gpu = load(name)
+        by_gpu[name] = [f for f in findings(design, estimate(design.plan, gpu), gpu) if f.forbids]
+    assert by_gpu["h100"] == []
+    assert [f.text for f in by_gpu["a100"]] == [
+        "192 KiB of shared memory a block, 29 KiB more than the 163 KiB that this GPU gives a block"
+    ]
