@@ -94,6 +94,7 @@ def _row(kernel: Kernel, plan: Plan, hardware: Hardware, implementation: str) ->
         sm_use=sm_use,
         ledger=kernel.accesses,
         work=kernel.work,
+        group=kernel.group,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roofcalc.numeric import Num, ceil_div, maximum, minimum, where
+from roofcalc.numeric import Num, ceil_div, everywhere, first_within, maximum, minimum, over, where
 
 SLOTS = 2
 """Thread blocks on an SM that FlashAttention-2 counts with (it passes twice the number of SMs)."""
@@ -20,17 +20,12 @@ def flash_splits(tiles: Num, slots: int, blocks: Num, *, repeats: bool = False) 
     split as long as the number before is passed over, unless `repeats` (FlashAttention-3 has no such test).
     Source: Dao-AILab/flash-attention, csrc/flash_attn/flash_api.cpp, num_splits_heuristic.
     """
+    full = tiles >= FULL * slots
+    if everywhere(full):
+        return 0 * (tiles + blocks) + 1
     most = minimum(minimum(MOST, slots), blocks)
-    fills = [
-        _fill(tiles * splits, slots, _choice(blocks, splits, most, repeats)) for splits in range(1, MOST + 1)
-    ]
-    best = fills[0]
-    for fill in fills[1:]:
-        best = maximum(best, fill)
-    chosen = 0 * tiles + 1
-    for splits in range(MOST, 0, -1):
-        chosen = where(fills[splits - 1] >= GOOD * best, splits, chosen)
-    return where(tiles >= FULL * slots, 1, chosen)
+    fills = over(range(1, MOST + 1), lambda n: _fill(tiles * n, slots, _choice(blocks, n, most, repeats)), tiles + blocks)
+    return where(full, 1, 1 + first_within(fills, GOOD))
 
 
 def flash3_splits(
@@ -48,12 +43,12 @@ def flash3_splits(
     return where(tiles >= FULL * sms, full, few)
 
 
-def _choice(blocks: Num, splits: int, most: Num, repeats: bool) -> Num:
+def _choice(blocks: Num, splits: Num, most: Num, repeats: bool) -> Num:
     """Whether a number of splits may be chosen."""
     fits = splits <= most
-    if repeats or splits == 1:
+    if repeats:
         return fits
-    return fits & (ceil_div(blocks, splits) != ceil_div(blocks, splits - 1))
+    return fits & ((ceil_div(blocks, splits) != ceil_div(blocks, maximum(splits - 1, 1))) | (splits == 1))
 
 
 def _fill(units: Num, slots: int, allowed: Num) -> Num:

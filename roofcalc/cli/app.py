@@ -12,6 +12,9 @@ import typer
 from roofcalc import __version__
 from roofcalc.core import RoofcalcError
 
+# pydantic looks through every installed package for plugins, a tenth of the whole start-up
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
 app = typer.Typer(
     name="roofcalc",
     help="What a GPU attention kernel will cost, before it is written: FLOPs, bytes, roofs, time.",

@@ -104,7 +104,7 @@ def _asked(given: Given) -> tuple[Given, Shape, tuple[str, ...], Any]:
     """What was typed with the model's answers filled in, the shape, notes and the model."""
     sizes, notes, model = flow.model_sizes(given)
     given = {**given, **_latent(given, model)}
-    if "mla" in (given["variant"] or ()):
+    if given["variant"] == ["mla"]:
         notes = ()
         for name in ("d", "dv"):
             if given[name] is not None:
@@ -199,10 +199,18 @@ def _memory(given: Given, shape: Shape, gpus: Sequence[Any], model: Any) -> tupl
     from roofcalc.kvcache import fit, kv_cache, mla_arrays
 
     latent = "mla" in (given["variant"] or ()) and not given["expanded"]
-    arrays = {"arrays": mla_arrays(given["kv_lora_rank"] or 512, given["rope_dim"] or 64)} if latent else {}
+    arrays = {"arrays": mla_arrays(*_ranks(given))} if latent else {}
     held = kv_cache(shape, page_size=given["page_size"], **arrays)
     weights = _weights(given, model)
     return held, [fit(held, gpu.memory.hbm.capacity, weights) for gpu in gpus]
+
+
+def _ranks(given: Given) -> tuple[int, ...]:
+    """The latent's ranks, typed or the published ones."""
+    from roofcalc.models.latent import LORA_RANK, ROPE_DIM
+
+    typed = {"kv_lora_rank": LORA_RANK, "rope_dim": ROPE_DIM}
+    return tuple(default if given[name] is None else given[name] for name, default in typed.items())
 
 
 def _memory_text(held: KvCache, gpus: Sequence[Any], fits: Sequence[Fit], weights: int) -> str:

@@ -95,8 +95,8 @@ def _lines(reports: Sequence[Report], found: Sequence[Sequence[Finding]]) -> str
 
 def _built_in(given: Given) -> str:
     """A built-in variant as a design, at the size of the examples."""
-    from roofcalc.core import Plan, Shape
-    from roofcalc.design import export
+    from roofcalc.core import Shape
+    from roofcalc.design import export, held
     from roofcalc.models import Command, variants
     from roofcalc.quantities import nearest
 
@@ -109,7 +109,6 @@ def _built_in(given: Given) -> str:
     variant = known[name]
     sizes: dict[str, Any] = {"T": 8192} if variant.command == "attention" else {"T": 1, "S": 8192, "kv_heads": 8}
 
-    def rebuild(shape: Any) -> Plan:
-        return variant.plan(shape, limits)
-
-    return export(variant.plan(Shape.of(**sizes), limits), name, rebuild)
+    plan = variant.plan(Shape.of(**sizes), limits)
+    tile = held(plan)
+    return export(plan, name, lambda shape: variant.plan(shape, limits, tile))

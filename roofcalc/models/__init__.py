@@ -97,7 +97,8 @@ def variants(command: Command) -> dict[str, Variant]:
     """Every variant of a command by name, in the order of their families."""
     for family in FAMILIES:
         importlib.import_module(f"roofcalc.models.{family}")
-    return {name: v for (of, name), v in _REGISTRY.items() if of == command}
+    found = [v for v in _REGISTRY.values() if v.command == command]
+    return {v.name: v for v in sorted(found, key=lambda v: FAMILIES.index(v.build.__module__.rpartition(".")[2]))}
 
 
 def _after(first: Plan, second: Plan) -> Plan:

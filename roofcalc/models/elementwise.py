@@ -71,12 +71,15 @@ def rmsnorm_chain(m: Num, n: Num, dtype: str) -> tuple[Kernel, ...]:
 
 
 def rmsnorm(m: Num, n: Num, dtype: str, style: Style = "torch") -> tuple[Kernel, ...]:
-    """x / sqrt(mean(x²) + eps) · w over rows of n (arXiv:1910.07467, equation 4)."""
+    """x / sqrt(mean(x²) + eps) · w over rows of n (arXiv:1910.07467, equation 4).
+
+    Three operations an element: the square added up counts as one multiply-add, then two products.
+    """
     if style == "eager":
         return rmsnorm_chain(m, n, dtype)
     x = _array("x", m, n, dtype)
     family = "reduction" if style == "torch" else "stream"
-    return (_step("rmsnorm", (x, Tensor("w", n, dtype, "n")), replace(x, name="y"), 4, family),)
+    return (_step("rmsnorm", (x, Tensor("w", n, dtype, "n")), replace(x, name="y"), 3, family),)
 
 
 def rope(m: Num, n: Num, dtype: str, style: Style = "eager", name: str = "rope") -> tuple[Kernel, ...]:
@@ -109,6 +112,29 @@ def silu_mul(m: Num, n: Num, dtype: str, style: Style = "eager") -> tuple[Kernel
         return silu(m, n, dtype), mul(m, n, dtype)
     x = _array("gate", m, n, dtype)
     return (_step("silu_mul", (x, replace(x, name="up")), replace(x, name="y"), 5),)
+
+
+def activation(m: Num, n: Num, dtype: str) -> Kernel:
+    """A pointwise activation of an MLP without a gate (GELU, squared ReLU): four operations an element."""
+    x = _array("x", m, n, dtype)
+    return _step("activation", (x,), replace(x, name="y"), 4)
+
+
+def cast(m: Num, n: Num, source: str, target: str) -> Kernel:
+    """The same numbers in another dtype."""
+    return _step("cast", (_array("x", m, n, source),), _array("y", m, n, target), 1, "indexed")
+
+
+def embedding_row(m: Num, n: Num, dtype: str, tables: int = 1) -> Kernel:
+    """The rows of m tokens out of one table, or the sum of the rows of several; the tables stay unread."""
+    rows = tuple(Tensor(f"E{i or ''}", m * n, dtype, "m·n: a row a token") for i in range(tables))
+    return _step("embedding", rows, _array("h", m, n, dtype), tables - 1, "indexed")
+
+
+def renamed(kernel: Kernel, name: str | None = None, group: str | None = None, **tensors: str) -> Kernel:
+    """The kernel under another name and group, its tensors called as `tensors` says."""
+    lines = tuple(replace(a, tensor=tensors.get(a.tensor, a.tensor)) for a in kernel.accesses)
+    return replace(kernel, name=name or kernel.name, group=group or kernel.group, accesses=lines)
 
 
 _ONE: dict[str, Callable[[Num, Num, str], Kernel]] = {"silu": silu, "mul": mul, "residual_add": residual_add}

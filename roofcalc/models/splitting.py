@@ -56,6 +56,12 @@ def flash3_choice(shape: Shape, limits: Limits) -> Num:
     )
 
 
+def default_splits(shape: Shape, limits: Limits, units: Units) -> Num:
+    """The splits where none are given: FlashAttention-2's rule on the kernel's own units and blocks."""
+    blocks = ceil_div(visible(shape).S, units.block_kv)
+    return flash_splits(replace(units, splits=1).count(shape), SLOTS * limits.sms, blocks)
+
+
 def resolve(splits: int | str | None, shape: Shape, limits: Limits, units: Units) -> Units:
     """The units with the splits asked for, else with what FlashAttention-2's rule makes of these units.
 
@@ -64,7 +70,7 @@ def resolve(splits: int | str | None, shape: Shape, limits: Limits, units: Units
     """
     keys = visible(shape).S
     if splits is None:
-        chosen = flash_splits(units.count(shape), SLOTS * limits.sms, ceil_div(keys, units.block_kv))
+        chosen = default_splits(shape, limits, units)
         if not (everywhere(chosen == 1) or everywhere(chosen > 1)):
             raise MixedTiles("some of these sizes are split and others not; evaluate them one by one")
         return replace(units, splits=chosen)

@@ -9,8 +9,8 @@ from roofcalc.numeric import Num
 from roofcalc.render import units
 from roofcalc.render.fields import ROOFS, moved, roof_name
 
-_SCORES = {"S", "P", "D", "dS", "dP"}
-_SQUARE = _SCORES | {"M"}
+_SCORES = {"S", "P"}
+_SQUARE = _SCORES | {"dS", "dP", "D", "M"}
 _CACHE = {"K", "V", "latent"}
 _NOTICEABLE = 0.25
 
@@ -19,8 +19,7 @@ def remark(report: Report) -> str:
     """The extra device memory that a variant holds; nothing where it needs none."""
     if not report.memory:
         return ""
-    tensors = {access.tensor for row in report.kernels for access in row.ledger}
-    what = "of scores" if tensors & _SCORES else "of intermediates"
+    what = "of scores" if traffic(report, _SCORES) else "of intermediates"
     return f"{units.size(report.memory)} {what} in memory"
 
 
@@ -40,8 +39,8 @@ def traffic(report: Report, tensors: set[str]) -> Num:
 
 def removable(report: Report) -> Num:
     """Bytes that fusing removes: score matrices between kernels, with the masks on them."""
-    names = {access.tensor for row in report.kernels for access in row.ledger}
-    return traffic(report, _SQUARE) if len(report.kernels) > 1 and names & _SCORES else 0
+    between = len(report.kernels) > 1 and traffic(report, _SCORES)
+    return traffic(report, _SQUARE) if between else 0
 
 
 def binding(report: Report) -> Row | None:

@@ -1,0 +1,130 @@
+"""What `roofcalc step` says beside its kernels: groups, the three ways of launching, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from roofcalc.core import Report
+from roofcalc.render import units
+from roofcalc.render.fields import plain
+from roofcalc.render.listing import columns
+from roofcalc.transform import MODES, Timing, by_group, timing
+
+if TYPE_CHECKING:
+    from roofcalc.budget import Budget
+
+LABELS = {"graph": "CUDA graph", "eager": "eager", "persistent": "persistent kernel"}
+
+
+def fields(report: Report, gpu: Any, held: Budget, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The details of one report as plain values, for JSON: groups, launches by mode, memory."""
+    overlap = given["overlap"] or "max"
+    times = {mode: timing(report, gpu.launch, mode, overlap) for mode in MODES}
+    tokens = (given["batch"] or 1) * (given["prefill"] or 1)
+    return {
+        "gpu": report.gpu,
+        "variant": report.variant,
+        "launch": given["launch"] or "eager",
+        "overlap": overlap,
+        "fusion": given["fusion"] or "standard",
+        "groups": [{name: plain(value) for name, value in asdict(part).items()} for part in by_group(report, gpu.launch)],
+        "modes": {mode: _mode(one, tokens) for mode, one in times.items()},
+        "memory": {**asdict(held), "free": held.free, "fits": held.fits},
+    }
+
+
+def _mode(one: Timing, tokens: int) -> dict[str, Any]:
+    return {
+        "launches": plain(one.launches),
+        "host": plain(one.host),
+        "device": plain(one.device),
+        "expected_device": plain(one.expected_device),
+        "step": plain(one.step),
+        "expected": plain(one.expected),
+        "tokens_per_second": tokens / one.step,
+        "bound": "host" if one.host_bound else "device",
+        "kernel_limit": one.limit,
+    }
+
+
+def after(reports: Sequence[Report], details: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> str:
+    """The text below the table: for each report its groups, its launches and its memory."""
+    many = len(reports) > 1
+    blocks = []
+    for report, detail in zip(reports, details, strict=True):
+        where = f" ({report.variant} on {report.hardware})" if many else ""
+        blocks += [
+            f"\nBy group{where}:\n{_groups(detail)}",
+            f"\nLaunches{where}:\n{_modes(detail)}{_sentences(report, detail)}",
+            f"\n{_memory(report, detail['memory'])}",
+        ]
+    return "".join(blocks)
+
+
+def _groups(detail: Mapping[str, Any]) -> str:
+    rows = [
+        {
+            "group": part["name"],
+            "launches": units.count(part["launches"]),
+            "FLOP": units.si(part["flops"]),
+            "HBM": units.size(part["bytes"]),
+            "roofline": units.seconds(part["time"]),
+            "expected": units.seconds(part["expected"], 2),
+            "host, if eager": units.seconds(part["host"]),
+        }
+        for part in detail["groups"]
+    ]
+    return columns(rows, right=[name for name in rows[0] if name != "group"])
+
+
+def _modes(detail: Mapping[str, Any]) -> str:
+    chosen = detail["launch"]
+    rows = [
+        {
+            "launch": f"{LABELS[mode]}{' (chosen)' if mode == chosen else ''}",
+            "host": units.seconds(one["host"]),
+            "device": units.seconds(one["device"]),
+            "step": units.seconds(one["step"]),
+            "expected": units.seconds(one["expected"], 2),
+            "tokens/s": units.si(one["tokens_per_second"]),
+            "launches bind below": units.seconds(one["kernel_limit"]),
+            "who waits": "the GPU waits for the host" if one["bound"] == "host" else "the host waits for the GPU",
+        }
+        for mode, one in detail["modes"].items()
+    ]
+    return columns(rows, right=[name for name in rows[0] if name not in ("launch", "who waits")])
+
+
+def _sentences(report: Report, detail: Mapping[str, Any]) -> str:
+    """When each view of the launches applies, and what the elementwise group costs in the naive one."""
+    eager = detail["modes"]["eager"]
+    each = eager["kernel_limit"]
+    small = next((part for part in detail["groups"] if part["name"] == "elementwise"), None)
+    said = (
+        "Launches run ahead of the GPU, so an eager step takes the larger of host and device (--overlap max); "
+        "they add up (--overlap none) only where the host waits for every kernel."
+    )
+    if small is not None:
+        share = units.percent(small["host"] / report.total.time)
+        said += (
+            f" Added up, the elementwise group alone is {units.count(small['launches'])} × {units.seconds(each)} = "
+            f"{units.seconds(small['host'])}, {share} of the roofline's {units.seconds(report.total.time)}."
+        )
+    eager_host = " The host cost is a launch from C++; a PyTorch operator takes 7 to 26 µs: --set launch.host=12us."
+    return f"{said}{eager_host}\n"
+
+
+def _memory(report: Report, held: Mapping[str, Any]) -> str:
+    parts = [f"{units.size(held['weights'])} of weights", f"{units.size(held['kv'])} of KV cache"]
+    parts += [f"{units.size(held['state'])} of states"] if held["state"] else []
+    parts += [f"{units.size(held['intermediates'])} of intermediates"]
+    capacity = units.size(held["capacity"])
+    verdict = f"fit {capacity}" if held["fits"] else f"do not fit {capacity}: {units.size(-held['free'])} too much"
+    batch, context = held["largest_batch"], held["largest_context"]
+    limits = [
+        f"largest batch at this context {units.count(batch)}" if batch is not None else "",
+        f"longest context at this batch {units.count(context)} tokens" if context is not None else "no limit on the context: the cache does not grow",
+    ]  # fmt: skip
+    return f"Memory on {report.hardware}: {', '.join(parts)} {verdict}; {'; '.join(filter(None, limits))}.\n"

@@ -1,0 +1,175 @@
+"""The commands beside `attention`: decode, kernel, verify, models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Ran
+
+Run = Callable[..., Ran]
+EXAMPLES = Path(__file__).parent.parent / "examples"
+DECODE = ("decode", "--S", "8192", "--heads", "32", "--kv-heads", "8")
+
+
+def document(got: Ran) -> Any:
+    assert (got.code, got.err) == (0, "")
+    return json.loads(got.out)
+
+
+def test_decode_shows_the_default_variants_the_planner_and_the_cache(run: Run) -> None:
+    out = run(*DECODE, "--batch", "8").out
+    for words in ("naive", "flash", "split-kv", "combine", "4 FLOP/B", "127 of 128 rows are padding", "KV cache"):
+        assert words in out
+    # 8192 tokens · 2 · 8 KV heads · 128 · 2 B = 33,554,432 B a sequence, 8 of them
+    assert "33.6 MB a sequence, 268 MB the batch" in out
+
+
+def test_batch_one_leaves_three_quarters_of_the_sms_idle(run: Run) -> None:
+    # 32 units on 132 SMs: 100 / 132 = 75.8 %
+    assert "75.8 % of the SMs idle" in run("decode", "--S", "8192", "--heads", "32", "--variant", "flash").out
+
+
+def test_splits_may_be_a_number_or_auto(run: Run) -> None:
+    def units(splits: str) -> int:
+        found = document(run(*DECODE, "--variant", "split-kv", "--splits", splits, "--format", "json"))
+        return int(found["reports"][0]["kernels"][0]["units"])
+
+    assert units("16") == 8 * 16  # 8 KV heads, 16 chunks of 512 keys
+    best = document(run(*DECODE, "--variant", "split-kv", "--format", "json"))["splits"][0]["best"]
+    assert units("auto") == 8 * best
+
+
+def test_sequences_of_unlike_lengths_are_a_list_in_the_json(run: Run) -> None:
+    found = document(run("decode", "--S", "1k,8k,32k", "--variant", "split-kv", "--format", "json"))
+    shape = found["reports"][0]["shape"]
+    assert (shape["S"], shape["batch"]) == ([1024, 8192, 32768], 3)
+
+
+def test_check_says_no_when_the_cache_does_not_fit(run: Run) -> None:
+    asked = (*DECODE, "--batch", "8", "--weights", "79.9GB")
+    assert run(*asked).code == 0
+    assert run(*asked, "--check").code == 1
+    assert run(*DECODE, "--check").code == 0
+
+
+def test_a_latent_model_decodes_against_its_latent(run: Run) -> None:
+    found = document(run("decode", "--S", "4k", "--model", "deepseek-v3", "--format", "json"))
+    (report,) = found["reports"]
+    assert report["variant"] == "mla"
+    assert {line["tensor"] for line in report["kernels"][0]["ledger"]} >= {"latent", "Q"}
+    assert found["kv_cache"]["per_token"] == 70_272  # 61 layers · (512 + 64) · 2 B
+
+
+def test_a_model_sets_the_shape_and_an_option_wins(run: Run) -> None:
+    def shape(*more: str) -> dict[str, Any]:
+        asked = ("attention", "--T", "1k", "--variant", "ideal", "--model", "llama-3-8b", "--format", "json")
+        return dict(document(run(*asked, *more))["reports"][0]["shape"])
+
+    assert (shape()["heads"], shape()["kv_heads"], shape()["layers"]) == (32, 8, 32)
+    assert (shape("--kv-heads", "32")["kv_heads"], shape("--layers", "1")["layers"]) == (32, 1)
+
+
+def test_unlike_layers_are_named_and_can_be_chosen(run: Run) -> None:
+    asked = ("attention", "--T", "8k", "--variant", "ideal", "--causal", "--model", "gemma-3-27b")
+    assert "52 of 62 layers" in run(*asked).out.replace("\n", " ").replace("  ", " ")
+    assert "window" not in run(*asked, "--layer", "5").out.splitlines()[0]
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_runs(run: Run, example: Path) -> None:
+    got = run("kernel", str(example))
+    assert got.code == 0
+    assert "Findings on H100 SXM5 80 GB" in got.out
+
+
+def test_an_a100_refuses_the_tile_that_an_h100_takes(run: Run) -> None:
+    design = str(EXAMPLES / "refused-tile.yaml")
+    assert run("kernel", design, "--gpu", "a100", "--check").code == 1
+    assert run("kernel", design, "--gpu", "h100", "--check").code == 0
+
+
+def test_a_built_in_variant_becomes_a_design_that_gives_its_bytes(run: Run, tmp_path: Path) -> None:
+    mine = tmp_path / "my.yaml"
+    mine.write_text(run("kernel", "--new", "attention-flash2").out)
+    own = document(run("kernel", str(mine), "--format", "json"))["reports"][0]
+    built_in = document(run("attention", "--T", "8192", "--variant", "flash2", "--format", "json"))["reports"][0]
+    for key in ("flops", "executed_flops", "bytes", "time"):
+        assert own["total"][key] == built_in["total"][key]
+
+
+def test_a_param_changes_a_design(run: Run, tmp_path: Path) -> None:
+    mine = tmp_path / "my.yaml"
+    mine.write_text(run("kernel", "--new", "attention-naive").out)
+    found = document(run("kernel", str(mine), "-p", "T=1k", "-p", "S=1k", "--format", "json"))["reports"][0]
+    assert found["kernels"][0]["flops"] == 2 * 128 * 32 * 1024 * 1024
+
+
+def test_the_schema_is_json(run: Run) -> None:
+    assert "kernels" in document(run("kernel", "--schema"))["properties"]
+
+
+def test_verify_counts_what_the_ledger_says(run: Run) -> None:
+    found = document(run("verify", "flash2", "--T", "256", "--d", "32", "--causal", "--format", "json"))
+    assert (found["schema"], found["variant"]) == (1, "flash2")
+    assert found["tensors"]
+    assert all(line["counted"] == line["ledger"] for line in found["tensors"])
+    assert found["error"] < 1e-12
+
+
+def test_verify_shows_the_online_softmax(run: Run) -> None:
+    out = run("verify", "--show", "online-softmax").out
+    assert "exp(m1 - m2)" in out
+    assert "in one pass" in out
+
+
+def test_models_lists_presets_and_reads_a_file(run: Run, tmp_path: Path) -> None:
+    assert "llama-3-8b" in run("models").out
+    found = document(run("models", "llama-3-8b", "--format", "json"))["model"]
+    assert (found["parameters"], found["kv_bytes_per_token"]) == (8_030_261_248, 131_072)
+    mine = tmp_path / "config.json"
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 128}
+    mine.write_text(json.dumps({"model_type": "llama", "vocab_size": 100, **sizes}))
+    # 2 layers · 2 · 4 heads · 16 · 2 B
+    assert document(run("models", str(mine), "--format", "json"))["model"]["kv_bytes_per_token"] == 512
+    assert "KV cache" in run("models", str(mine)).out
+
+
+BAD = [
+    (("decode",), "--S"),
+    (("decode", "--S", "0"), "--S"),
+    (("decode", "--S", "8k", "--splits", "9000"), "splits"),
+    (("decode", "--S", "8k", "--splits", "many"), "--splits"),
+    (("decode", "--S", "8k", "--variant", "paged", "--page-size", "0"), "--page-size"),
+    (("decode", "--S", "8", "--T", "9"), "--T"),
+    (("decode", "--S", "8k", "--variant", "mla", "--kv-lora-rank", "0"), "--kv-lora-rank"),
+    (("decode", "--S", "8k", "--variant", "mla", "--d", "128"), "--d"),
+    (("decode", "--S", "8k", "--page-size", "16"), "--page-size is used by none"),
+    (("decode", "--S", "8k", "--weights", "16"), "--weights"),
+    (("attention", "--T", "8", "--variant", "split-kv"), "roofcalc decode"),
+    (("attention", "--T", "8", "--model", "llama-9"), "llama"),
+    (("attention", "--T", "8", "--layer", "3"), "--model"),
+    (("attention", "--T", "8", "--model", "llama-3-8b", "--layer", "32"), "0 to 31"),
+    (("kernel",), "design"),
+    (("kernel", "nothing.yaml"), "nothing.yaml"),
+    (("kernel", str(EXAMPLES / "refused-tile.yaml"), "-p", "T"), "NAME=VALUE"),
+    (("kernel", str(EXAMPLES / "refused-tile.yaml"), "-p", "X=3"), "X"),
+    (("kernel", "--new", "attention-flash9"), "did you mean"),
+    (("verify",), "needs a variant"),
+    (("verify", "flash9"), "flash"),
+    (("models", "nothing.json"), "nothing.json"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), BAD, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+)
+def test_bad_input_is_one_line_and_exit_code_2(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    got = run(*arguments)
+    assert (got.code, got.out) == (2, "")
+    assert got.err.startswith("roofcalc: ")
+    assert got.err.count("\n") == 1
+    assert said in got.err
