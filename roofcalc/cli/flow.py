@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofcalc.cli.options import PLOTS, Given
+from roofcalc.cli.options import Given
 from roofcalc.core import Report, RoofcalcError, Shape
 
 if TYPE_CHECKING:
@@ -119,7 +119,8 @@ def layout(given: Given) -> dict[str, Any]:
     """What a renderer may know of where its text goes."""
     to_terminal = not given["output"] and sys.stdout.isatty()
     width = os.get_terminal_size().columns if to_terminal else None
-    return {"width": width, "explain": given["explain"]}
+    color = to_terminal and not os.environ.get("NO_COLOR")
+    return {"width": width, "explain": given["explain"], "color": color}
 
 
 def write(given: Given, text: str) -> None:
@@ -133,9 +134,10 @@ def write(given: Given, text: str) -> None:
 
 def check_outputs(given: Given) -> None:
     """Refuse, before any work, a plot ending that is not known and a path that cannot be written."""
-    plot = given.get("plot")
-    if plot and Path(plot).suffix.lower() not in PLOTS:
-        raise RoofcalcError(f"--plot {plot}: the name must end in one of {', '.join(PLOTS)}")
+    if given.get("plot"):
+        from roofcalc.render import plot_format
+
+        plot_format(given["plot"])
     for name in ("plot", "output"):
         path = given.get(name)
         if path:

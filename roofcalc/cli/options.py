@@ -15,7 +15,6 @@ Given = dict[str, Any]
 """What the user typed, by option; None (or an empty list, or False) where nothing was."""
 
 FORMATS = ("table", "json", "csv", "markdown")
-PLOTS = (".png", ".svg", ".pdf")
 
 
 def parser(parse: Callable[[str], Parsed], name: str) -> Callable[[Any], Parsed]:

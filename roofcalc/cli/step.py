@@ -28,8 +28,12 @@ if TYPE_CHECKING:
     from roofcalc.models.step import Ask
 
 LAUNCH = word("launch", ("eager", "graph", "persistent"), "How kernels are launched; default eager.", "Launches")
-OVERLAP = word("overlap", ("max", "none"), "Host and device side by side, or one after the other; default max.", "Launches")
-FUSION = word("fusion", ("none", "standard", "all"), "Which elementwise steps share a kernel; default standard.", "Algorithm")
+OVERLAP = word(
+    "overlap", ("max", "none"), "Host and device side by side, or one after the other; default max.", "Launches"
+)
+FUSION = word(
+    "fusion", ("none", "standard", "all"), "Which elementwise steps share a kernel; default standard.", "Algorithm"
+)
 PREFILL = number("prefill", help="Run the model over N tokens instead of one decode step.", panel="Shape")
 SPLITS = number("splits", help="Splits of the keys; default FlashAttention-2's rule.", panel="Algorithm")
 PAGE = number("page_size", help="Tokens of a page, for paged; default 16.", panel="Algorithm")
@@ -82,7 +86,9 @@ def _reports(given: Given, model: Any, gpu: Any) -> list[tuple[Report, Any]]:
     found: dict[str, tuple[Report, Any]] = {}
     for variant in chosen:
         own = {name: value for name, value in typed.items() if name in variant.options}
-        plan = build(model, _ask(given, model, gpu, variant.name, own), gpu.limits, Reader(stored_bits, touched_experts))
+        plan = build(
+            model, _ask(given, model, gpu, variant.name, own), gpu.limits, Reader(stored_bits, touched_experts)
+        )
         plan = fuse_step(plan) if given["fusion"] == "all" else plan
         notes = (*plan.notes, *said.get(variant.name, ()), *ignored.get(variant.name, ()), *_notes(given, model, gpu))
         report = estimate(replace(plan, notes=notes), gpu, given["cache"] or "cold")

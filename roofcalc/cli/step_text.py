@@ -10,17 +10,18 @@ from roofcalc.core import Report
 from roofcalc.render import units
 from roofcalc.render.fields import plain
 from roofcalc.render.listing import columns
-from roofcalc.transform import MODES, Timing, by_group, timing
+from roofcalc.transform import MODES, Overlap, Timing, by_group, timing
 
 if TYPE_CHECKING:
     from roofcalc.budget import Budget
 
+CONSTANT = "no limit on the context: the cache does not grow"
 LABELS = {"graph": "CUDA graph", "eager": "eager", "persistent": "persistent kernel"}
 
 
 def fields(report: Report, gpu: Any, held: Budget, given: Mapping[str, Any]) -> dict[str, Any]:
     """The details of one report as plain values, for JSON: groups, launches by mode, memory."""
-    overlap = given["overlap"] or "max"
+    overlap: Overlap = given["overlap"] or "max"
     times = {mode: timing(report, gpu.launch, mode, overlap) for mode in MODES}
     tokens = (given["batch"] or 1) * (given["prefill"] or 1)
     return {
@@ -29,7 +30,9 @@ def fields(report: Report, gpu: Any, held: Budget, given: Mapping[str, Any]) -> 
         "launch": given["launch"] or "eager",
         "overlap": overlap,
         "fusion": given["fusion"] or "standard",
-        "groups": [{name: plain(value) for name, value in asdict(part).items()} for part in by_group(report, gpu.launch)],
+        "groups": [
+            {name: plain(value) for name, value in asdict(part).items()} for part in by_group(report, gpu.launch)
+        ],
         "modes": {mode: _mode(one, tokens) for mode, one in times.items()},
         "memory": {**asdict(held), "free": held.free, "fits": held.fits},
     }
@@ -125,6 +128,6 @@ def _memory(report: Report, held: Mapping[str, Any]) -> str:
     batch, context = held["largest_batch"], held["largest_context"]
     limits = [
         f"largest batch at this context {units.count(batch)}" if batch is not None else "",
-        f"longest context at this batch {units.count(context)} tokens" if context is not None else "no limit on the context: the cache does not grow",
-    ]  # fmt: skip
+        f"longest context at this batch {units.count(context)} tokens" if context is not None else CONSTANT,
+    ]
     return f"Memory on {report.hardware}: {', '.join(parts)} {verdict}; {'; '.join(filter(None, limits))}.\n"

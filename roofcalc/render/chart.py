@@ -33,8 +33,8 @@ DPI = 150
 AXES = (7.2, 5.2)
 """Width and height of the axes in inches; the figure grows with its key."""
 
-_SAME = 6.0
-"""Points this near, in pixels, are one place."""
+_SAME, _APART = 6.0, 16.0
+"""In pixels: points this near are one place; a label this far from its place is joined to it by a line."""
 
 _SMALL, _TEXT, _LINE, _MARKER = 8.0, 9.0, 0.19, 6.5
 _LEFT, _BOTTOM, _TOP, _PAD = 0.75, 0.6, 0.45, 0.2
@@ -183,17 +183,18 @@ def _points(chart: _Chart, scene: Scene) -> list[_Place]:
     for (x, height), points in ceilings:
         ends = (x / 1.7, height), (x * 1.7, height)
         chart.line(*ends, color_of(points[0].machine), linestyle=":", linewidth=1.6)
+        chart.page.solid.append(segment(chart.pixels(*ends[0]), chart.pixels(*ends[1]), 3.0))
     for at, points in places:
-        _number(chart, chart.pixels(*at), points)
+        color = color_of(points[0].machine)
+        _name_point(chart, _numbers(points), chart.pixels(*at), color, gap=9, weight="bold")
     return ceilings
 
 
 def _exps(chart: _Chart, ceilings: Sequence[_Place]) -> None:
-    """The names of the kernels' own ceilings."""
-    for (x, height), points in ceilings:
+    """The names of the kernels' own ceilings, from the top down so that each stands over its own."""
+    for (x, height), points in sorted(ceilings, key=lambda place: -place[0][1]):
         text = f"exp of {_numbers(points)}: {units.si(height, 'FLOP/s')}"
-        candidates = around(chart.pixels(x, height), *chart.size(text), gap=4)
-        chart.label(text, candidates, color_of(points[0].machine))
+        _name_point(chart, text, chart.pixels(x, height), color_of(points[0].machine), gap=4)
 
 
 def _places(chart: _Chart, found: Sequence[tuple[Point, XY]]) -> list[_Place]:
@@ -214,13 +215,12 @@ def _numbers(points: Sequence[Point]) -> str:
     return ",".join(map(str, sorted({point.number for point in points})))
 
 
-def _number(chart: _Chart, at: XY, points: Sequence[Point]) -> None:
-    """The numbers of the kernels at one place beside their marker, joined to it where they stand apart."""
-    text, color = _numbers(points), color_of(points[0].machine)
-    width, height = chart.size(text, "bold")
-    box = chart.label(text, around(at, width, height, gap=9), color, leader=at, weight="bold")
-    box = box or chart.label(text, around(at, width, height, gap=9, rings=40), color, weight="bold")
-    if box is not None and math.dist(at, near := box.nearest(at)) > 20:
+def _name_point(chart: _Chart, text: str, at: XY, color: str, gap: float, weight: str = "normal") -> None:
+    """A text beside a place, joined to it by a thin line where it stands apart."""
+    size = chart.size(text, weight)
+    box = chart.label(text, around(at, *size, gap), color, leader=at, weight=weight)
+    box = box or chart.label(text, around(at, *size, gap, rings=40), color, weight=weight)
+    if box is not None and math.dist(at, near := box.nearest(at)) > _APART:
         back = chart.axes.transData.inverted()
         (ax, ay), (bx, by) = back.transform(at), back.transform(near)
         chart.axes.plot((ax, bx), (ay, by), color="0.5", linewidth=0.6, zorder=4)

@@ -59,6 +59,7 @@ def shape_fields(report: Report) -> dict[str, Any]:
 def row_fields(row: Row) -> dict[str, Any]:
     """A kernel's fields by their JSON names, without its ledger."""
     fields = {name: plain(getattr(row, name)) for name in (*_ROW, "share")}
+    fields |= {} if row.group is None else {"group": row.group}
     fields["roofs"] = {name: plain(row.roofs.get(name)) for name in ROOFS}
     return fields | {name: plain(getattr(row, name)) for name in _FILL}
 

@@ -19,6 +19,7 @@ bytes all came from L2 could attain.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 NEAR = 5.0
 """A kernel's own ceiling of exponentials is drawn up to this many times above the kernel."""
+
+MOST = 4
+"""How many different heights above their kernels are drawn, the nearest first: more cannot be told apart."""
 
 _FIGURE_SPACE = "\u2007"
 OWN_EXP = "exp: a kernel's own ceiling, the exp rate times its FLOP per exponential"
@@ -69,6 +73,8 @@ def scene(reports: Sequence[Report]) -> Scene:
         for key, row in zip(kernel_keys(report), report.kernels, strict=True)
         if row.intensity and not _hidden(row)
     ]
+    nearest = sorted({point.exp / point.y for point in points if point.exp})[:MOST]
+    points = [p if p.exp and p.exp / p.y in nearest else replace(p, exp=None) for p in points]
     shapes = list(dict.fromkeys(shape_line(report) for report in reports))
     return Scene(
         machines=tuple(

@@ -14,6 +14,9 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7F6000", "#56B4E9")
 """Okabe and Ito's colours: told apart with any colour vision. A GPU also has its own marker."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P")
+_ROOM = 0.23
+"""The part of the width right of the last point that is left to the names of the ceilings."""
+
 _KEY = 40
 """Where a line of the key wraps, in characters."""
 
@@ -54,11 +57,12 @@ class Scene:
 
 
 def limits(scene: Scene) -> tuple[float, float, float, float]:
-    """The axes' ranges: every ridge and every point with room around, the left end a power of ten."""
+    """The axes' ranges: every ridge and every point, with room at the right for the ceilings' names."""
     ridges = [machine.top / machine.peaks["hbm"] for machine in scene.machines]
     xs = [float(point.x) for point in scene.points]
     low = min([0.5 * x for x in xs] + [min(ridges) / 100, 1.0 if not xs else 0.5])
-    x0, x1 = 10.0 ** math.floor(math.log10(low)), max([3 * x for x in xs] + [15 * max(ridges)])
+    x0 = 10.0 ** math.floor(math.log10(low))
+    x1 = max([x0 * (x / x0) ** (1 / (1 - _ROOM)) for x in xs] + [15 * max(ridges)])
     slopes = [machine.peaks["hbm"] * x0 for machine in scene.machines]
     tops = [machine.top for machine in scene.machines]
     exps = [point.exp for point in scene.points if point.exp]

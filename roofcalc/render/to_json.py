@@ -33,7 +33,8 @@ def report_fields(report: Report) -> dict[str, Any]:
         "shape": shape_fields(report),
         "kernels": [kernel_fields(row) for row in report.kernels],
         "total": {name: plain(getattr(report.total, name)) for name in _TOTAL}
-        | {"memory": plain(report.memory)},
+        | {"memory": plain(report.memory)}
+        | {name: plain(value) for name, value in report.totals.items()},
         "notes": list(report.notes),
     }
 
