@@ -40,7 +40,8 @@ class Elementwise(Constants):
     indexed: Factor = _of("clocks of an SM per element with broadcast, strided or mixed-type operands")
     random: Factor = _of("clocks of an SM per element with a random number (Philox)")
     latency: Cost = _of("what such an element waits for: index arithmetic, then one load after another")
-    reduction: Cost = _of("a row reduction: two passes over a row, a block's tree of partial sums")
+    reduction: Cost = _of("a norm in one kernel: two passes over a row, a block's tree of partial sums")
+    doubling: Cost = _of("PyTorch's mean over rows, per doubling of the rows up to 512: fewer threads for each")
 
 
 class Softmax(Constants):

@@ -116,7 +116,8 @@ class Kernel:
     `launches` says how many identical launches there are; the report multiplies. `grid` is the number
     of thread blocks of one launch. With `own_sms` the roofs of bandwidth and matrix rate count only the
     SMs that have a block (decode attention): `in_flight` bytes per block are then on their way at once.
-    `family` names the mechanism that its expected time follows, `sizes` what that needs to know.
+    `family` names the mechanism that its expected time follows, `sizes` what that needs to know; `group`
+    is the part of a decode step that it belongs to.
     """
 
     name: str
@@ -129,6 +130,7 @@ class Kernel:
     in_flight: Num | None = None
     family: str | None = None
     sizes: Mapping[str, Any] = field(default_factory=dict)
+    group: str | None = None
 
     def bytes_through(self, tier: Tier) -> Num:
         """Bytes of the ledger lines of one memory, for one launch."""
@@ -210,11 +212,15 @@ class Row:
     ledger: tuple[Access, ...] = ()
     work: tuple[Work, ...] = ()
     terms: tuple[Term, ...] = ()
+    group: str | None = None
 
 
 @dataclass(frozen=True)
 class Report:
-    """A plan on one GPU: what every renderer sees. `memory` in bytes; `peaks` head the table."""
+    """A plan on one GPU: what every renderer sees. `memory` in bytes; `peaks` head the table.
+
+    `totals` are further figures of the whole by their JSON names: a step's host and device seconds.
+    """
 
     gpu: str
     hardware: str
@@ -226,6 +232,7 @@ class Report:
     memory: Num
     peaks: Mapping[str, float]
     notes: tuple[str, ...] = ()
+    totals: Mapping[str, Num | None] = field(default_factory=dict)
 
     def rows(self) -> tuple[Row, ...]:
         return self.kernels

@@ -7,7 +7,8 @@ which of them cost what.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from roofcalc.calibration import decode, fused, linear, memory
 from roofcalc.calibration.machine import Machine, machine
@@ -61,6 +62,8 @@ def _terms(
             return memory.masked_fill(kernel, c.elementwise, gpu)
         case "reduction":
             return memory.reduction(kernel, c.elementwise, gpu)
+        case "mean":
+            return memory.mean(kernel, c.elementwise, gpu)
         case "softmax":
             return memory.softmax(kernel, c.softmax, gpu)
         case "softmax_backward":
@@ -75,15 +78,15 @@ def _terms(
         case "backward":
             return fused.attention(kernel, _pick(c.backward, implementation)[1], gpu, flops=fused.BACKWARD)
         case "split" | "combine":
-            library, constants = _pick(c.decode, implementation)
-            unsplit = c.forward["torch"] if library == "torch" else None
+            name, own = _pick(c.decode, implementation)
+            unsplit = c.forward["torch"] if name == "torch" else None
             kind = decode.split if kernel.family == "split" else decode.combine
-            return kind(kernel, constants, gpu, unsplit)
+            return kind(kernel, own, gpu, unsplit)
         case _:
             return memory.generic(kernel, c.generic, gpu, roofs)
 
 
-def _pick(by_library: dict[str, _Set], implementation: str) -> tuple[str, _Set]:
+def _pick(by_library: Mapping[Any, _Set], implementation: str) -> tuple[str, _Set]:
     """The constants of a library or of a variant's implementation; the first set where neither is known."""
     for name in (implementation, IMPLEMENTATION.get(implementation), FALLBACK.get(implementation)):
         if name in by_library:

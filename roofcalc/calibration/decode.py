@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from roofcalc.calibration.fused import attention
 from roofcalc.calibration.machine import Machine, overlapped
-from roofcalc.splits import SLOTS, flash_splits
 from roofcalc.core import Kernel, Shape, Term
 from roofcalc.numeric import Num, ceil_div, log2, maximum, minimum, where
+from roofcalc.splits import SLOTS, flash_splits
 
 if TYPE_CHECKING:
     from roofcalc.constants import Decode, Fused

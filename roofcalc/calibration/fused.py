@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from roofcalc.calibration.machine import Machine
-from roofcalc.splits import SLOTS, flash_splits
 from roofcalc.core import BITS, Kernel, Shape, Term
 from roofcalc.numeric import Num, ceil_div, maximum, minimum, where
+from roofcalc.splits import SLOTS, flash_splits
 
 if TYPE_CHECKING:
     from roofcalc.constants import Decode, Fused

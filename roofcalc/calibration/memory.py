@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roofcalc.calibration.machine import Machine, bytes_time, longer, streamed
+from roofcalc.calibration.machine import Machine, bytes_time, longer, overlapped, streamed
 from roofcalc.core import Kernel, Term
-from roofcalc.numeric import Num, ceil_div, maximum, where
+from roofcalc.numeric import Num, ceil_div, log2, maximum, minimum, where
 
 if TYPE_CHECKING:
     from roofcalc.constants import Bmm, Elementwise, Generic, Softmax
@@ -62,6 +62,21 @@ def reduction(kernel: Kernel, c: Elementwise, gpu: Machine) -> tuple[Term, ...]:
     """A row reduction (RMSNorm, mean): a block reads its row, adds over its threads, and reads it again."""
     tree = Term("reduction", c.reduction, "a block's tree of partial sums between two passes over its row")
     return (*stream(kernel, c, gpu), tree)
+
+
+def mean(kernel: Kernel, c: Elementwise, gpu: Machine) -> tuple[Term, ...]:
+    """PyTorch's reduction over rows: the more rows, the fewer threads for each, so the longer a thread's chain.
+
+    A block of 512 threads goes to one row where there is one and to 16 where there are many
+    (aten/src/ATen/native/cuda/Reduce.cuh, setReduceConfig); about half of the chain hides behind the bytes.
+    """
+    floor, ramp, bytes_ = stream(kernel, c, gpu)
+    doublings = 1 + log2(minimum(kernel.sizes["rows"], MEAN_ROWS))
+    chain = Term("chain", c.doubling * doublings, f"{c.doubling * 1e6:.2f} us per doubling of the rows")
+    return (floor, ramp, *overlapped(bytes_, chain, HALF_HIDDEN))
+
+
+MEAN_ROWS, HALF_HIDDEN = 512, 1.5
 
 
 WARP_COLUMNS, PADDED_COLUMNS, REGISTER_COLUMNS, SOFTMAX_THREADS = 1024, 2048, 9200, 1024
@@ -133,8 +148,9 @@ def bmm(kernel: Kernel, c: Bmm, gpu: Machine) -> tuple[Term, ...]:
 def generic(kernel: Kernel, c: Generic, gpu: Machine, roofs: dict[str, Num | None]) -> tuple[Term, ...]:
     """A good hand-written kernel: its largest roof at the rate that hardware sustains, and a floor."""
     n = kernel.launches
-    memory = maximum(*[_share(roofs, name, c.hbm) for name in ("hbm", "l2")])
-    pipes = maximum(_share(roofs, "tensor", c.rate), maximum(_share(roofs, "vector", c.rate), _share(roofs, "exp", c.rate)))
+    memory = maximum(_share(roofs, "hbm", c.hbm), _share(roofs, "l2", c.hbm))
+    tensor, vector, exp = (_share(roofs, name, c.rate) for name in ("tensor", "vector", "exp"))
+    pipes = maximum(tensor, maximum(vector, exp))
     return (
         Term("floor", c.floor, "start, first loads and last stores"),
         *longer(

@@ -126,7 +126,8 @@ def _lifted(function: Callable[[Num, Num], Num]) -> Callable[[Num, Num], Num]:
     return apply
 
 
-def _multiply(a: Num, b: Num) -> Num:
+def multiply(a: Num, b: Num) -> Num:
+    """a · b. Raises OverflowError where an array's integers would wrap around."""
     if (is_array(a) or is_array(b)) and not everywhere(abs(a * 1.0 * b) < _INT64):
         raise OverflowError
     return a * b
@@ -188,7 +189,7 @@ def _many(function: Callable[[Num, Num], Num]) -> Callable[..., Num]:
 _OPERATORS: dict[type[ast.AST], Callable[..., Num]] = {
     ast.Add: _lifted(operator.add),
     ast.Sub: _lifted(operator.sub),
-    ast.Mult: _lifted(_multiply),
+    ast.Mult: _lifted(multiply),
     ast.Div: _lifted(_divide),
     ast.FloorDiv: _lifted(lambda a, b: a // _nonzero(b)),
     ast.Mod: _lifted(lambda a, b: a % _nonzero(b)),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import keyword
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import cast
 
 from roofcalc.core import Access, Kernel, Mode, Pipe, Plan, RoofcalcError, Shape, Tensor, Tile, Work
-from roofcalc.design.expressions import displayed, evaluate, whole
+from roofcalc.design.expressions import LARGEST, displayed, evaluate, multiply, whole
 from roofcalc.design.grammar import FUNCTIONS, ExpressionError
 from roofcalc.design.schema import AccessEntry, DesignFile, KernelEntry, TileEntry, WorkEntry
 from roofcalc.numeric import Num, everywhere, is_array
@@ -177,7 +177,13 @@ def _tensor(reader: _Reader, said: DesignFile, name: str) -> Tensor:
     inner: Place = (*place, "shape") if written else place
     sizes = [reader.whole((*inner, i), size) for i, size in enumerate(entry.shape)]
     why = entry.why or "·".join(factor(size) for size in entry.shape)
-    return Tensor(name, math.prod(sizes), entry.dtype or said.dtype, why)
+    try:
+        elements = reduce(multiply, sizes)
+    except OverflowError:
+        elements = LARGEST
+    if not everywhere(elements < LARGEST):
+        raise reader.document.error(place, "the tensor is too large; no GPU counts to 10^30")
+    return Tensor(name, elements, entry.dtype or said.dtype, why)
 
 
 def factor(text: str) -> str:

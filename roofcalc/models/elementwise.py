@@ -61,7 +61,7 @@ def rmsnorm_chain(m: Num, n: Num, dtype: str) -> tuple[Kernel, ...]:
     return (
         _step("rmsnorm_cast_fp32", (x,), wide, 1, "indexed"),
         _step("rmsnorm_pow", (wide,), wide, 1),
-        _step("rmsnorm_mean", (wide,), one, 1, "reduction"),
+        _step("rmsnorm_mean", (wide,), one, 1, "mean", m),
         _step("rmsnorm_eps", (one,), one, 1),
         _step("rmsnorm_rsqrt", (one,), one, 1),
         _step("rmsnorm_mul", (wide, one), wide, 1, "indexed"),
