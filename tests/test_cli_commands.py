@@ -120,6 +120,16 @@ def test_verify_counts_what_the_ledger_says(run: Run) -> None:
     assert found["error"] < 1e-12
 
 
+@pytest.mark.parametrize("variant", ["naive", "flash2"])
+def test_verify_runs_the_backward_pass_against_the_slope_of_the_loss(run: Run, variant: str) -> None:
+    asked = ("verify", variant, "--T", "150", "--d", "16", "--heads", "4", "--kv-heads", "2", "--causal")
+    got = run(*asked, "--pass", "bwd")
+    assert got.code == 0
+    assert "count equals ledger" in got.out
+    assert "dQ" in got.out
+    assert run("verify", "flash1", "--T", "64", "--pass", "bwd").code == 2
+
+
 def test_verify_shows_the_online_softmax(run: Run) -> None:
     out = run("verify", "--show", "online-softmax").out
     assert "exp(m1 - m2)" in out

@@ -13,6 +13,7 @@ from roofcalc.cli.options import (
     MACHINE,
     MASK,
     OUTPUT,
+    PASS,
     SIZES,
     TOKENS,
     Given,
@@ -30,7 +31,7 @@ OPTIONS = ("elementwise", "block_q", "block_kv", "splits")
 
 
 @app.command(rich_help_panel="Design")
-@takes(VARIANT, TOKENS, KEYS, *SIZES, MASK, ELEMENTWISE, *BLOCKS, SPLITS, SHOW, *MACHINE, FORMAT, OUTPUT)
+@takes(VARIANT, TOKENS, KEYS, *SIZES, MASK, PASS, ELEMENTWISE, *BLOCKS, SPLITS, SHOW, *MACHINE, FORMAT, OUTPUT)
 def verify(given: Given) -> None:
     """Run an algorithm in NumPy and count what it moves.
 

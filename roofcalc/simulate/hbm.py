@@ -61,3 +61,9 @@ def blocks(size: int, step: int) -> Iterator[slice]:
     """Consecutive slices of `step` that cover `size`; the last one ends at `size`."""
     for start in range(0, size, step):
         yield slice(start, min(start + step, size))
+
+
+def parts(whole: slice, step: int) -> Iterator[slice]:
+    """Consecutive slices of `step` that cover a slice."""
+    for part in blocks(whole.stop - whole.start, step):
+        yield slice(whole.start + part.start, whole.start + part.stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -33,7 +34,7 @@ class Layer:
     @property
     def scale(self) -> float:
         """1 / sqrt(d), a plain number so that it takes the precision of what it multiplies."""
-        return float(self.shape.d) ** -0.5
+        return 1.0 / math.sqrt(self.shape.d)
 
     def kernel(self, name: str) -> Kernel:
         """The kernel of that name."""
@@ -67,10 +68,24 @@ class Layer:
         """The blocks of `step` keys of which some query of `rows` sees at least one."""
         return [keys for keys in blocks(self.shape.S, step) if visible(self.shape, rows, keys).any()]
 
+    def reach(self) -> tuple[slice, slice]:
+        """The queries that see a key and the keys that some query sees."""
+        every = slice(0, self.shape.S)
+        masks = [visible(self.shape, rows, every) for rows in blocks(self.shape.T, ROWS)]
+        seeing = np.concatenate([mask.any(axis=1) for mask in masks])
+        seen = np.any([mask.any(axis=0) for mask in masks], axis=0)
+        return _span(seeing), _span(seen)
+
     def keep(self, b: int, h: int) -> Array:
         """Dropout's mask of one head [T, S], from a generator that every kernel can run again."""
         sizes = (self.shape.T, self.shape.S)
         return np.random.default_rng((1, b, h)).random(sizes) < KEEP
+
+
+def _span(hit: Array) -> slice:
+    """From the first True to the last."""
+    places = np.flatnonzero(hit)
+    return slice(int(places[0]), int(places[-1]) + 1)
 
 
 def block_sizes(tile: Tile | None) -> tuple[int, int]:
@@ -127,7 +142,8 @@ def error(layer: Layer, arrays: dict[str, Array], O: Array) -> float:  # noqa: E
     for b, h, kv in layer.heads():
         keep = layer.keep(b, h) / KEEP if layer.runs("dropout") else None
         for rows in blocks(shape.T, max(1, 4_000_000 // shape.S)):
-            Q, K, V = (arrays[n][i].astype(np.float64) for n, i in (("Q", (b, h, rows)), ("K", (b, kv)), ("V", (b, kv))))
+            places = {"Q": (b, h, rows), "K": (b, kv), "V": (b, kv)}
+            Q, K, V = (arrays[name][place].astype(np.float64) for name, place in places.items())
             seen = visible(shape, rows, slice(0, shape.S))
             s = np.where(seen, np.einsum("id,jd->ij", Q, K) / np.sqrt(shape.d), -np.inf)
             top = np.max(s, axis=1, keepdims=True, where=seen, initial=-1e300)

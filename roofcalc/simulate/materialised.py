@@ -69,7 +69,8 @@ def softmax_rows(s: Array) -> Array:
     """The softmax of whole rows; a row of -inf becomes 0."""
     p = shifted_exp(s, s.max(axis=1, keepdims=True))
     total = p.sum(axis=1, keepdims=True)
-    return p / np.where(total == 0, np.ones_like(total), total)
+    weights: Array = p / np.where(total == 0, np.ones_like(total), total)
+    return weights
 
 
 def dropout(hbm: HBM, layer: Layer) -> None:

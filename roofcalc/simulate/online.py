@@ -34,7 +34,8 @@ def start(rows: int, dv: int, dtype: DTypeLike) -> State:
 
 def shifted_exp(x: Array, m: Array) -> Array:
     """exp(x - m), with exp(-inf - -inf) = 0: a row without a key has no weight."""
-    return np.exp(x - np.where(np.isneginf(m), np.zeros_like(m), m))
+    weights: Array = np.exp(x - np.where(np.isneginf(m), np.zeros_like(m), m))
+    return weights
 
 
 def fold(state: State, s: Array, V: Array) -> State:

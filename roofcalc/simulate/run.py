@@ -15,7 +15,7 @@ from roofcalc.models import Command, VariantError, variants
 from roofcalc.models.cache import SCALED, visible
 from roofcalc.models.choice import options_for
 from roofcalc.numeric import is_array
-from roofcalc.simulate import materialised, split, tiled
+from roofcalc.simulate import gradients, materialised, split, tiled
 from roofcalc.simulate.hbm import HBM, Array
 from roofcalc.simulate.layer import Layer, error, inputs, memory
 from roofcalc.simulate.verification import TensorCount, Verification
@@ -53,14 +53,19 @@ def verify(
 
     The ledger's lines are summed over HBM and L2, since the run has one slow memory: what L2 serves is a
     real read of an SM. `command` chooses between two variants of one name (attention first). Raises
-    RoofcalcError for a variant without a run, an option that it does not use, a backward pass, more than
-    one layer, arrays of sizes, and sizes that do not fit this machine's memory or patience.
+    RoofcalcError for a variant without a run, an option that it does not use, more than one layer,
+    arrays of sizes, and sizes that do not fit this machine's memory or patience.
     """
     found = _found(variant, command)
     options_for([variants(found)[variant]], options or {})
-    _check_shape(shape, found)
+    _check_shape(shape, found, variant)
     plan = variants(found)[variant].plan(shape, limits, options)
     _check_size(plan)
+    if shape.direction == "bwd":
+        moved, error64 = gradients.run(plan, limits, np.float64)
+        _, error32 = gradients.run(plan, limits, np.float32)
+        tensors = _compare(plan, moved)
+        return Verification(variant, shape, tensors, error64, error32, gradients.TOLERANCE, "the slope of the loss")
     arrays = inputs(shape)
     moved, error64 = _run(found, variant, plan, limits, arrays, np.float64)
     again, error32 = _run(found, variant, plan, limits, arrays, np.float32)
@@ -77,12 +82,14 @@ def _found(variant: str, command: Command | None) -> Command:
     raise VariantError(f"verify has no run of {variant!r}{hint}")
 
 
-def _check_shape(shape: Shape, command: Command) -> None:
+def _check_shape(shape: Shape, command: Command, variant: str) -> None:
     sizes = (shape.batch, shape.heads, shape.kv_heads, shape.T, shape.S, shape.d, shape.dv)
     if any(is_array(size) for size in sizes):
         raise RoofcalcError("verify runs one shape at a time; give plain numbers")
-    if shape.direction != "fwd":
-        raise RoofcalcError(f"--pass {shape.direction}: verify runs the forward pass, fwd")
+    if shape.direction == "fwd+bwd":
+        raise RoofcalcError("--pass fwd+bwd: verify runs one pass at a time, fwd or bwd")
+    if shape.direction == "bwd" and variant not in gradients.BACKWARD:
+        raise RoofcalcError(f"--pass bwd: verify runs the backward pass of {' and '.join(gradients.BACKWARD)}")
     if shape.layers != 1:
         raise RoofcalcError(f"--layers {shape.layers}: verify runs one layer")
     if shape.lengths is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from roofcalc.models.decode_parts import Units
-from roofcalc.simulate.hbm import HBM, Array, blocks
+from roofcalc.simulate.hbm import HBM, Array, blocks, parts
 from roofcalc.simulate.layer import ROWS, Layer, block_sizes, visible
 from roofcalc.simulate.online import State, fold, log_sum_exp, merge, output, restore, start
 
@@ -34,8 +34,9 @@ def _attend(hbm: HBM, layer: Layer, name: str, pack: int) -> int:
     shape, kernel = layer.shape, layer.kernel(name)
     block_q, block_kv = block_sizes(kernel.tile)
     tiles = list(blocks(shape.T * pack, block_q))
-    splits = int(kernel.grid) // (shape.batch * (shape.heads // pack) * len(tiles))
     assert kernel.tile is not None
+    assert kernel.grid is not None
+    splits = int(kernel.grid // (shape.batch * (shape.heads // pack) * len(tiles)))
     chunks = list(blocks(shape.S, Units(pack, kernel.tile, splits).chunk(shape.S)))
     hbm.allocate("O", (shape.batch, shape.heads, shape.T, shape.dv), layer.dtype)
     if splits > 1:
@@ -64,8 +65,7 @@ def _unit(hbm: HBM, layer: Layer, b: int, heads: Array, tokens: Array, chunk: sl
     rows = slice(int(tokens[0]), int(tokens[-1]) + 1)
     state = start(len(tokens), shape.dv, layer.dtype)
     q = None
-    for part in blocks(chunk.stop - chunk.start, block_kv):
-        keys = slice(chunk.start + part.start, chunk.start + part.stop)
+    for keys in parts(chunk, block_kv):
         seen = visible(shape, rows, keys)[tokens - rows.start]
         if not seen.any():
             continue

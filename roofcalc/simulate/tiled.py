@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from roofcalc.models.flash import QUERY_CHUNK
-from roofcalc.simulate.hbm import HBM, blocks
+from roofcalc.simulate.hbm import HBM, blocks, parts
 from roofcalc.simulate.layer import ROWS, Layer, block_sizes
 from roofcalc.simulate.materialised import softmax_rows
 from roofcalc.simulate.online import State, fold, log_sum_exp, merge, output, shifted_exp, start
@@ -19,37 +19,44 @@ def _allocate_output(hbm: HBM, layer: Layer) -> None:
 def ideal(hbm: HBM, layer: Layer) -> None:
     """All of a KV head's keys and values on chip, whole rows of scores: everything moves once."""
     _allocate_output(hbm, layer)
-    every = slice(0, layer.shape.S)
+    seeing, seen = layer.reach()
     for b, kv, group in layer.groups():
-        k, v = hbm.read("K", (b, kv)), hbm.read("V", (b, kv))
+        k, v = hbm.read("K", (b, kv, seen)), hbm.read("V", (b, kv, seen))
         for h in group:
-            for rows in blocks(layer.shape.T, ROWS):
+            _blind(hbm, layer, b, h, seeing.start)
+            for rows in parts(seeing, ROWS):
                 q = hbm.read("Q", (b, h, rows))
-                hbm.write("O", (b, h, rows), softmax_rows(layer.scores(q, k, rows, every)) @ v)
+                hbm.write("O", (b, h, rows), softmax_rows(layer.scores(q, k, rows, seen)) @ v)
+
+
+def _blind(hbm: HBM, layer: Layer, b: int, h: int, rows: int) -> None:
+    """The zeros of the first `rows` queries, which see no key."""
+    hbm.write("O", (b, h, slice(0, rows)), np.zeros((rows, layer.shape.dv)))
 
 
 def two_pass(hbm: HBM, layer: Layer) -> None:
     """All of a group's queries on chip: m and l from a first pass over the keys, O from a second."""
     _allocate_output(hbm, layer)
     shape = layer.shape
-    every = slice(0, shape.T)
+    seeing, seen = layer.reach()
+    count = seeing.stop - seeing.start
     nothing = np.zeros((ROWS, 0), layer.dtype)
     for b, kv, group in layer.groups():
-        q = {h: hbm.read("Q", (b, h)) for h in group}
-        states = {h: start(shape.T, 0, layer.dtype) for h in group}
-        for keys in blocks(shape.S, ROWS):
+        q = {h: hbm.read("Q", (b, h, seeing)) for h in group}
+        states = dict.fromkeys(group, start(count, 0, layer.dtype))
+        for keys in parts(seen, ROWS):
             k = hbm.read("K", (b, kv, keys))
             for h in group:
-                states[h] = fold(states[h], layer.scores(q[h], k, every, keys), nothing[: len(k)])
-        O = {h: np.zeros((shape.T, shape.dv), layer.dtype) for h in group}  # noqa: E741
-        for keys in blocks(shape.S, ROWS):
+                states[h] = fold(states[h], layer.scores(q[h], k, seeing, keys), nothing[: len(k)])
+        O = dict.fromkeys(group, np.zeros((count, shape.dv), layer.dtype))  # noqa: E741
+        for keys in parts(seen, ROWS):
             k, v = hbm.read("K", (b, kv, keys)), hbm.read("V", (b, kv, keys))
             for h in group:
-                p = shifted_exp(layer.scores(q[h], k, every, keys), states[h].m[:, None])
-                total = states[h].l[:, None]
-                O[h] = O[h] + (p / np.where(total == 0, np.ones_like(total), total)) @ v
+                p = shifted_exp(layer.scores(q[h], k, seeing, keys), states[h].m[:, None])
+                O[h] = O[h] + (p / states[h].l[:, None]) @ v
         for h in group:
-            hbm.write("O", (b, h), O[h])
+            _blind(hbm, layer, b, h, seeing.start)
+            hbm.write("O", (b, h, seeing), O[h])
 
 
 def chunked(hbm: HBM, layer: Layer) -> None:
@@ -64,7 +71,7 @@ def chunked(hbm: HBM, layer: Layer) -> None:
         for rows in blocks(shape.T, QUERY_CHUNK):
             q = {h: hbm.read("Q", (b, h, rows)) for h in group}
             none = start(rows.stop - rows.start, shape.dv, layer.dtype)
-            states = {h: none for h in group}
+            states = dict.fromkeys(group, none)
             for keys in blocks(shape.S, step):
                 k, v = hbm.read("K", (b, kv, keys)), hbm.read("V", (b, kv, keys))
                 for h in group:
@@ -128,7 +135,8 @@ def queries_outer(hbm: HBM, layer: Layer) -> None:
     for b, h, kv in layer.heads():
         for rows, live in tiles:
             state = start(rows.stop - rows.start, shape.dv, layer.dtype)
-            q = hbm.read("Q", (b, h, rows)) if live else None
+            if live:
+                q = hbm.read("Q", (b, h, rows))
             for keys in live:
                 k, v = hbm.read("K", (b, kv, keys)), hbm.read("V", (b, kv, keys))
                 state = fold(state, layer.scores(q, k, rows, keys), v)

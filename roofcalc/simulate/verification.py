@@ -27,7 +27,8 @@ class Verification:
     """The outcome of `verify`.
 
     `error64` and `error32` are the largest absolute errors of the run in float64 and in float32 against
-    softmax(Q Kᵀ / sqrt(d)) V in float64; NaN where an output was never written.
+    softmax(Q Kᵀ / sqrt(d)) V in float64; NaN where an output was never written. `tolerance` is the largest
+    `error64` of a right result, `against` what the result was held to.
     """
 
     variant: str
@@ -35,11 +36,13 @@ class Verification:
     tensors: tuple[TensorCount, ...]
     error64: float
     error32: float
+    tolerance: float = TOLERANCE
+    against: str = "softmax(QKᵀ)V"
 
     @property
     def agree(self) -> bool:
         """Whether every count equals the ledger's and the float64 result is right."""
-        return self.error64 <= TOLERANCE and all(line.counted == line.ledger for line in self.tensors)
+        return self.error64 <= self.tolerance and all(line.counted == line.ledger for line in self.tensors)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON output; an error that is no number is null."""
@@ -61,7 +64,9 @@ class Verification:
         heads = f"{s.heads} heads" if s.kv_heads == s.heads else f"{s.heads} heads, {s.kv_heads} KV heads"
         mask = ("causal" if s.causal else "no mask") + (f", window {s.window}" if s.window is not None else "")
         title = f"{self.variant} · batch {s.batch} · {heads} · T={s.T} · S={s.S} · d={s.d} · dv={s.dv} · {mask}"
-        lines = [(line.tensor, line.mode, line.counted, line.ledger) for line in self.tensors]
+        lines: list[tuple[str, str, int, int]] = [
+            (line.tensor, line.mode, line.counted, line.ledger) for line in self.tensors
+        ]
         lines.append(("total", "", sum(line[2] for line in lines), sum(line[3] for line in lines)))
         rows = [("elements of", "", "counted", "ledger", "")]
         rows += [(name, mode, f"{c:,}", f"{n:,}", "" if c == n else f"{c - n:+,}") for name, mode, c, n in lines]
@@ -75,8 +80,8 @@ class Verification:
     def _verdict(self) -> list[str]:
         wrong = [f"{line.tensor} {line.mode}" for line in self.tensors if line.counted != line.ledger]
         counts = f"count and ledger differ: {', '.join(wrong)}" if wrong else "count equals ledger, tensor by tensor"
-        right = "" if self.error64 <= TOLERANCE else f" (above {TOLERANCE:g}: the result is wrong)"
+        right = "" if self.error64 <= self.tolerance else f" (above {self.tolerance:g}: the result is wrong)"
         return [
             counts,
-            f"largest error against softmax(QKᵀ)V: {self.error64:.1e} in float64{right}, {self.error32:.1e} in float32",
+            f"largest error against {self.against}: {self.error64:.1e} in float64{right}, {self.error32:.1e} in float32",
         ]
