@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 
 from roofcalc.cli import flow
 from roofcalc.cli.app import app
@@ -62,7 +63,8 @@ def _trade(found: Sequence[Report]) -> str:
     from roofcalc.compare_passes import trade
 
     pairs = [(found[0], other) for other in found[1:] if other.gpu == found[0].gpu and other.memory < found[0].memory]
-    return "".join(f"{trade(stored, recomputed)}.\n" for stored, recomputed in pairs)
+    lines = [fill(f"{trade(stored, recomputed)}.", 118, subsequent_indent="  ") for stored, recomputed in pairs]
+    return "".join(f"{line}\n" for line in lines)
 
 
 @app.command(rich_help_panel="Explore")

@@ -216,9 +216,8 @@ def _ranks(given: Given) -> tuple[int, ...]:
 def _memory_text(held: KvCache, gpus: Sequence[Any], fits: Sequence[Fit], weights: int) -> str:
     from roofcalc.render.units import size
 
-    lines = [
-        f"\nKV cache: {size(held.per_token)} a token, {size(held.per_sequence)} a sequence, {size(held.batch)} the batch."
-    ]
+    held_by = f"{size(held.per_token)} a token, {size(held.per_sequence)} a sequence, {size(held.batch)} the batch"
+    lines = [f"\nKV cache: {held_by}."]
     for gpu, fit in zip(gpus, fits, strict=True):
         beside = f" beside {size(weights)} of weights" if weights else ""
         verdict = "fits" if fit.fits else f"does not fit ({size(-fit.free)} too much)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from roofcalc.cli import flow
 from roofcalc.cli.app import app
@@ -21,7 +21,7 @@ from roofcalc.cli.options import (
     number,
     takes,
 )
-from roofcalc.core import Plan, Report, RoofcalcError
+from roofcalc.core import Plan, Report, RoofcalcError, Shape
 from roofcalc.quantities import nearest
 
 if TYPE_CHECKING:
@@ -78,15 +78,13 @@ def _chain(given: Given, gpu: Any) -> Plan:
         options = {} if given["elementwise"] is None else {"elementwise": given["elementwise"]}
         plan = variants("attention")["eager"].plan(flow.shape_of(given), gpu.limits, options)
         return replace(plan, variant="not fused")
+    from roofcalc.design.load import DesignShape
     from roofcalc.models.neighbours import neighbours
 
-    return neighbours(
-        given["chain"],
-        rows=(given["batch"] or 1) * (given["T"] or 1),
-        width=given["d_model"] or 4096,
-        dtype=given["dtype"] or "bf16",
-        limits=gpu.limits,
-    )
+    sizes = {"batch": given["batch"] or 1, "T": given["T"] or 1, "d_model": given["d_model"] or 4096}
+    rows, dtype = sizes["batch"] * sizes["T"], given["dtype"] or "bf16"
+    plan = neighbours(given["chain"], rows=rows, width=sizes["d_model"], dtype=dtype, limits=gpu.limits)
+    return replace(plan, shape=cast(Shape, DesignShape(dtype, sizes)))
 
 
 def _text(gpu: str, saved: Sequence[Saving], host: float) -> str:

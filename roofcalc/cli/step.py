@@ -62,8 +62,8 @@ def step(given: Given) -> None:
     model = load_model(given["model"])
     found = [one for gpu in flow.machines(given) for one in _reports(given, model, gpu)]
     reports = [report for report, _ in found]
-    details = [fields(report, gpu, _budget(given, model, report, gpu), given) for report, gpu in found]
-    flow.emit("step", given, reports, after=after(reports, details, given), extra={"steps": details})
+    details = [fields(one, gpu, _budget(given, model, one, gpu), given, _tokens(given)) for one, gpu in found]
+    flow.emit("step", given, reports, after=after(reports, details), extra={"steps": details})
     if given["check"] and not all(detail["memory"]["fits"] for detail in details):
         raise AnswerIsNo
 
@@ -72,10 +72,11 @@ def _reports(given: Given, model: Any, gpu: Any) -> list[tuple[Report, Any]]:
     """One report for each variant on a GPU, with the figures of its launches."""
     from roofcalc.estimate import estimate
     from roofcalc.hf.memory import stored_bits, touched_experts
+    from roofcalc.launches import timing
     from roofcalc.models.choice import choose, options_for
     from roofcalc.models.step import step as build
     from roofcalc.models.step_weights import Reader
-    from roofcalc.transform import fuse_step, timing
+    from roofcalc.transform import fuse_step
 
     command: Any = "attention" if given["prefill"] else "decode"
     names = given["variant"] or (() if given["prefill"] else ("split-kv",))
@@ -83,6 +84,8 @@ def _reports(given: Given, model: Any, gpu: Any) -> list[tuple[Report, Any]]:
     chosen = chosen if given["variant"] else chosen[-1:]
     typed = {name: given[name] for name in OPTIONS if given[name] is not None}
     ignored = options_for(chosen, typed)
+    # Of all variants those that the layers can run: latent attention takes mla by itself.
+    chosen = [one for one in chosen if one.name != "mla"] if "all" in names else chosen
     found: dict[str, tuple[Report, Any]] = {}
     for variant in chosen:
         own = {name: value for name, value in typed.items() if name in variant.options}
@@ -93,22 +96,31 @@ def _reports(given: Given, model: Any, gpu: Any) -> list[tuple[Report, Any]]:
         notes = (*plan.notes, *said.get(variant.name, ()), *ignored.get(variant.name, ()), *_notes(given, model, gpu))
         report = estimate(replace(plan, notes=notes), gpu, given["cache"] or "cold")
         one = timing(report, gpu.launch, given["launch"] or "eager", given["overlap"] or "max")
-        totals = {"host": one.host, "device": one.device, "tokens_per_second": tokens(given) / one.step}
+        totals = {"host": one.host, "device": one.device, "tokens_per_second": _tokens(given) / one.step}
         found.setdefault(plan.variant, (replace(report, totals=totals), gpu))
     return list(found.values())
 
 
-def tokens(given: Given) -> int:
+def _tokens(given: Given) -> int:
     """Tokens that a step handles: one a sequence, or all of a prefill."""
-    return int((given["batch"] or 1) * (given["prefill"] or 1))
+    return _batch(given) * int(given["prefill"] or 1)
+
+
+def _batch(given: Given) -> int:
+    return 1 if given["batch"] is None else int(given["batch"])
+
+
+def _keys(given: Given) -> int:
+    """Tokens in the cache once the step is done."""
+    return int(given["prefill"] if given["S"] is None else given["S"])
 
 
 def _ask(given: Given, model: Any, gpu: Any, variant: str, options: Mapping[str, Any]) -> Ask:
     from roofcalc.models.step import Ask
 
     return Ask(
-        batch=given["batch"] or 1,
-        S=given["S"] or given["prefill"],
+        batch=_batch(given),
+        S=_keys(given),
         prefill=given["prefill"],
         variant=variant,
         fusion=given["fusion"] or "standard",
@@ -125,7 +137,7 @@ def _in_fp8(model: Any) -> bool:
 
 def _notes(given: Given, model: Any, gpu: Any) -> Sequence[str]:
     said = []
-    keys = max(given["S"] or 0, given["prefill"] or 0)
+    keys = _keys(given)
     if model.context and keys > model.context:
         said.append(f"{keys} tokens are more than the {model.context} that {model.name} was made for")
     if model.quantisation is not None and not (_in_fp8(model) and "fp8" in gpu.tensor):
@@ -139,8 +151,8 @@ def _budget(given: Given, model: Any, report: Report, gpu: Any) -> Any:
 
     return budget(
         model,
-        batch=given["batch"] or 1,
-        S=max(given["S"] or 0, given["prefill"] or 0),
+        batch=_batch(given),
+        S=_keys(given),
         kv_dtype=given["kv_dtype"] or given["dtype"] or model.dtype,
         intermediates=int(report.memory),
         capacity=int(gpu.memory.hbm.capacity),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from roofcalc.core import Report
+from roofcalc.launches import MODES, Overlap, Timing, by_group, timing
 from roofcalc.render import units
 from roofcalc.render.fields import plain
 from roofcalc.render.listing import columns
-from roofcalc.transform import MODES, Overlap, Timing, by_group, timing
+from roofcalc.render.to_table import PIPED_WIDTH
 
 if TYPE_CHECKING:
     from roofcalc.budget import Budget
@@ -19,11 +21,10 @@ CONSTANT = "no limit on the context: the cache does not grow"
 LABELS = {"graph": "CUDA graph", "eager": "eager", "persistent": "persistent kernel"}
 
 
-def fields(report: Report, gpu: Any, held: Budget, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The details of one report as plain values, for JSON: groups, launches by mode, memory."""
+def fields(report: Report, gpu: Any, held: Budget, given: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    """The details of one report of `tokens` tokens as plain values, for JSON: groups, launches by mode, memory."""
     overlap: Overlap = given["overlap"] or "max"
     times = {mode: timing(report, gpu.launch, mode, overlap) for mode in MODES}
-    tokens = (given["batch"] or 1) * (given["prefill"] or 1)
     return {
         "gpu": report.gpu,
         "variant": report.variant,
@@ -52,7 +53,7 @@ def _mode(one: Timing, tokens: int) -> dict[str, Any]:
     }
 
 
-def after(reports: Sequence[Report], details: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> str:
+def after(reports: Sequence[Report], details: Sequence[Mapping[str, Any]]) -> str:
     """The text below the table: for each report its groups, its launches and its memory."""
     many = len(reports) > 1
     blocks = []
@@ -115,8 +116,12 @@ def _sentences(report: Report, detail: Mapping[str, Any]) -> str:
             f" Added up, the elementwise group alone is {units.count(small['launches'])} × {units.seconds(each)} = "
             f"{units.seconds(small['host'])}, {share} of the roofline's {units.seconds(report.total.time)}."
         )
-    eager_host = " The host cost is a launch from C++; a PyTorch operator takes 7 to 26 µs: --set launch.host=12us."
-    return f"{said}{eager_host}\n"
+    said += (
+        " A persistent kernel pays a barrier at every stage, that is at every kernel of this list; one that joins "
+        "stages, or loads the next weights meanwhile, pays less. The host's cost is that of a launch from C++; a "
+        "PyTorch operator takes 7 to 26 µs: --set launch.host=12us."
+    )
+    return f"{textwrap.fill(said, PIPED_WIDTH, break_long_words=False, break_on_hyphens=False)}\n"
 
 
 def _memory(report: Report, held: Mapping[str, Any]) -> str:
@@ -130,4 +135,5 @@ def _memory(report: Report, held: Mapping[str, Any]) -> str:
         f"largest batch at this context {units.count(batch)}" if batch is not None else "",
         f"longest context at this batch {units.count(context)} tokens" if context is not None else CONSTANT,
     ]
-    return f"Memory on {report.hardware}: {', '.join(parts)} {verdict}; {'; '.join(filter(None, limits))}.\n"
+    said = f"Memory on {report.hardware}: {', '.join(parts)} {verdict}; {'; '.join(filter(None, limits))}."
+    return f"{textwrap.fill(said, PIPED_WIDTH, break_long_words=False, break_on_hyphens=False)}\n"

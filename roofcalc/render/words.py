@@ -55,11 +55,12 @@ def binding(report: Report) -> Row | None:
 
 
 def _share_of_other_roofs(report: Report, binds: str) -> str:
-    """The other roofs that come near, as shares of the one that binds: what binds next."""
+    """The other roofs that come near, as shares of the one that binds its kernels: what binds next."""
+    rows = [row for row in report.kernels if row.roof == binds]
     times = {
-        name: sum((row.roofs.get(name) or 0 for row in report.kernels), 0)
+        name: sum((row.roofs.get(name) or 0 for row in rows), 0)
         for name in ROOFS
-        if any(row.roofs.get(name) for row in report.kernels)
+        if any(row.roofs.get(name) for row in rows)
     }
     top = times.pop(binds)
     near = sorted(
