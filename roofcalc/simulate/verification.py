@@ -61,7 +61,7 @@ class Verification:
     def to_text(self) -> str:
         """A table of the counts and two lines of verdict."""
         s = self.shape
-        heads = f"{s.heads} heads" if s.kv_heads == s.heads else f"{s.heads} heads, {s.kv_heads} KV heads"
+        heads = f"heads {s.heads}" if s.kv_heads == s.heads else f"heads {s.heads} · KV heads {s.kv_heads}"
         mask = ("causal" if s.causal else "no mask") + (f", window {s.window}" if s.window is not None else "")
         title = f"{self.variant} · batch {s.batch} · {heads} · T={s.T} · S={s.S} · d={s.d} · dv={s.dv} · {mask}"
         lines: list[tuple[str, str, int, int]] = [
@@ -81,7 +81,5 @@ class Verification:
         wrong = [f"{line.tensor} {line.mode}" for line in self.tensors if line.counted != line.ledger]
         counts = f"count and ledger differ: {', '.join(wrong)}" if wrong else "count equals ledger, tensor by tensor"
         right = "" if self.error64 <= self.tolerance else f" (above {self.tolerance:g}: the result is wrong)"
-        return [
-            counts,
-            f"largest error against {self.against}: {self.error64:.1e} in float64{right}, {self.error32:.1e} in float32",
-        ]
+        errors = f"{self.error64:.1e} in float64{right}, {self.error32:.1e} in float32"
+        return [counts, f"largest error against {self.against}: {errors}"]
