@@ -38,6 +38,7 @@ class Elementwise(Constants):
     hbm: Factor = _of("sustained share of HBM bandwidth, reads and writes mixed")
     l2: Factor = _of("sustained share of L2 bandwidth while the data stay there")
     indexed: Factor = _of("clocks of an SM per element with broadcast, strided or mixed-type operands")
+    expand: Factor = _of("clocks of an SM per element of a tensor expanded by copy (repeat_interleave)")
     random: Factor = _of("clocks of an SM per element with a random number (Philox)")
     latency: Cost = _of("what such an element waits for: index arithmetic, then one load after another")
     reduction: Cost = _of("a norm in one kernel: two passes over a row, a block's tree of partial sums")
@@ -103,6 +104,17 @@ class Decode(Constants):
     partial: Cost = _of("its cost per split, that a block reads one after the other")
 
 
+class Host(Constants):
+    """What launching costs a program in Python, and a CUDA graph."""
+
+    operation: Cost = _of("host time of a simple PyTorch operation")
+    fused: Cost = _of("host time of a norm or of scaled_dot_product_attention")
+    linear: Cost = _of("host time of a linear layer")
+    triton: Cost = _of("host time of a Triton kernel called from Python")
+    node: Cost = _of("device time of a tiny dependent kernel in a CUDA graph")
+    replay: Cost = _of("host time to launch a CUDA graph")
+
+
 class Generic(Constants):
     """A good hand-written kernel of any kind: the roofs, at what hardware sustains."""
 
@@ -119,6 +131,7 @@ class Calibration(Block):
     bmm: Bmm
     linear: Linear
     generic: Generic
+    host: Host
     forward: Annotated[dict[Library, Fused], Field(min_length=1)]
     backward: Annotated[dict[Library, Fused], Field(min_length=1)]
     decode: Annotated[dict[Library, Decode], Field(min_length=1)]

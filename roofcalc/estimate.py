@@ -190,6 +190,7 @@ def fill(kernel: Kernel, limits: Limits) -> tuple[Num | None, Num | None, Num | 
 
 
 def _total(rows: tuple[Row, ...]) -> Row:
+    known: tuple[Num, ...] = tuple(row.expected for row in rows)
     flops = sum((row.flops for row in rows), 0)
     moved = sum((row.bytes for row in rows), 0)
     return Row(
@@ -200,5 +201,5 @@ def _total(rows: tuple[Row, ...]) -> Row:
         intensity=ratio(flops, moved),
         time=sum((row.time for row in rows), 0),
         launches=sum((row.launches for row in rows), 0),
-        expected=None if any(row.expected is None for row in rows) else sum((row.expected for row in rows), 0.0),
+        expected=None if any(one is None for one in known) else sum(known, 0.0),
     )

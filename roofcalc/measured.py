@@ -85,7 +85,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
         raise MeasurementError(f"{path}: {error.strerror or error}") from None
     with raw:
         plain = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-        yield io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")  # type: ignore[type-var]  # both are binary
+        yield io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
 
 
 def _columns(cells: Mapping[str, Sequence[str]], count: int, origin: str) -> dict[str, Array]:

@@ -7,7 +7,7 @@ million values of T at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 Num: TypeAlias = Any
@@ -60,6 +60,21 @@ def ceil(a: Num) -> Num:
 def log2(a: Num) -> Num:
     """The logarithm of a > 0 to base 2."""
     return _numpy().log2(a) if is_array(a) else math.log2(a)
+
+
+def over(counts: range, value: Callable[[Num], Num], like: Num) -> Num:
+    """value(n) for every n of `counts`: a list, or one array with a first axis for n where `like` is an array."""
+    if not is_array(like):
+        return [value(n) for n in counts]
+    return value(_numpy().arange(counts.start, counts.stop).reshape(-1, *(1,) * like.ndim))
+
+
+def first_within(values: Num, share: float) -> Num:
+    """The index of the first of `values` (as `over` makes them) that is at least `share` of the largest."""
+    if is_array(values):
+        return (values >= share * values.max(axis=0)).argmax(axis=0)
+    least = share * max(values)
+    return next(i for i, value in enumerate(values) if value >= least)
 
 
 def everywhere(condition: Num) -> bool:

@@ -11,11 +11,13 @@ from roofcalc.constants import LIBRARIES
 from roofcalc.core import Kernel, Plan, Report, RoofcalcError, Shape
 from roofcalc.estimate import estimate
 from roofcalc.hardware import Hardware, load
+from roofcalc.launches import timing
 from roofcalc.models import Variant, variants
 from roofcalc.models.choice import GENERATIONS
 from roofcalc.models.elementwise import step
 from roofcalc.models.linear import linear
-from roofcalc.numeric import Num
+from roofcalc.numeric import Num, maximum
+from roofcalc.predict_host import WALL, issued, launch_time, mode_of, step_plan
 from roofcalc.quantities import nearest
 
 ALIASES = {
@@ -27,7 +29,14 @@ ALIASES = {
 }
 """Variants of measurement files that the product calls otherwise."""
 
-FUSED = ("flash1", "flash2", "flash3")
+KERNELS = {
+    ("replicated", "attend_expanded"): ("split-kv", ""),
+    ("replicated", "repeat_then_attend"): ("replicated", ""),
+    ("replicated", "repeat_interleave_kv"): ("replicated", "replicate"),
+    ("replicated", "expand_reshape_kv"): ("replicated", "replicate"),
+}
+"""Kernels of measurement files that the product calls otherwise, or knows as a variant of its own."""
+
 STYLES = {"torch_rms_norm": "torch", "triton_fused": "fused", "torch": "torch"}
 STORED = {"fp8_block": ("fp8", None), "sq": ("int8", None), "int8_wo": ("bf16", "int8"), "int4_wo": ("bf16", "int4")}
 """Data types of linear rows that name a scheme: the product's and the weights'."""
@@ -47,45 +56,81 @@ Times = tuple[Num, Num]
 
 @dataclass(frozen=True)
 class Question:
-    """What a row asks: a plan on a GPU, all of it or one kernel of it, from a warm cache, by a library."""
+    """What a row asks: a plan on a GPU, all of it or one kernel of it, from a warm cache, by a library.
+
+    `mode` (eager, graph) is that of a whole step, `wall` says that the host's time counts.
+    """
 
     plan: Plan
     hardware: Hardware
     kernel: str = ""
     cache: str = "cold"
     library: str | None = None
+    mode: str | None = None
+    wall: bool = False
 
     def times(self, hardware: Hardware | None = None) -> Times:
         """Seconds by the roofline and expected, NaN where the GPU has no calibration. Raises Unpredictable."""
-        report = estimate(self.plan, hardware or self.hardware, self.cache, self.library)
-        return _of(report, self.kernel)
+        gpu = hardware or self.hardware
+        report = estimate(self.plan, gpu, self.cache, self.library)
+        roofline, expected = _of(report, self.kernel)
+        if self.mode is not None:
+            whole = timing(report, gpu.launch, "graph" if self.mode == "graph" else "eager")
+            return whole.step, float("nan") if whole.expected is None else whole.expected
+        calibration, _ = gpu.calibrated
+        if self.wall and calibration is not None:
+            expected = maximum(expected, issued(self.plan.kernels, calibration.host, self.library))
+        return roofline, expected
 
 
-def question(plain: Mapping[str, Any], sizes: Mapping[str, Num], overrides: tuple[str, ...] = ()) -> Question:
+@dataclass(frozen=True)
+class Launched:
+    """What a row of op=launch asks: the time of launches alone, which have no roofline."""
+
+    plain: Mapping[str, Any]
+    sizes: Mapping[str, Num]
+    hardware: Hardware
+
+    def times(self, hardware: Hardware | None = None) -> Times:
+        """0 by the roofline, and the seconds expected."""
+        calibration, _ = (hardware or self.hardware).calibrated
+        if calibration is None:
+            return 0.0, float("nan")
+        return 0.0, launch_time(self.plain, self.sizes, calibration.host)
+
+
+Asked = Question | Launched
+
+
+def question(plain: Mapping[str, Any], sizes: Mapping[str, Num], overrides: tuple[str, ...] = ()) -> Asked:
     """What rows with the columns `plain` and arrays of `sizes` ask.
 
     Raises Unpredictable where no model covers the rows, another RoofcalcError where some size is at fault.
     """
-    hardware = _hardware(str(plain["gpu"]), overrides)
+    hardware = hardware_of(str(plain["gpu"]), overrides)
     if hardware is None:
         raise Unpredictable(f"unknown GPU {plain['gpu']!r}")
     op = str(plain["op"])
+    library, variant = library_of(str(plain["library"])), str(plain["variant"])
+    if op == "step":
+        return Question(step_plan(plain, sizes, hardware), hardware, library="torch", mode=mode_of(variant))
+    if op == "launch":
+        return Launched(plain, sizes, hardware)
     if op not in _PLANS:
         raise Unpredictable(f"op {op!r} is not predicted yet")
     plan, kernel = _PLANS[op](plain, sizes, hardware)
     cache_ = "warm" if plain["cache"] == "warm" else "cold"
-    return Question(plan, hardware, kernel, cache_, library_of(str(plain["library"])))
+    return Question(plan, hardware, kernel, cache_, library, wall=variant.endswith(WALL))
 
 
 @cache
-def _hardware(name: str, overrides: tuple[str, ...]) -> Hardware | None:
+def hardware_of(name: str, overrides: tuple[str, ...]) -> Hardware | None:
+    """The GPU that a file names, None for an unknown one. Raises RoofcalcError for a wrong override."""
     try:
-        return load(name, overrides)
+        found = load(name)
     except RoofcalcError:
-        if overrides:
-            load(name)  # the GPU is there, so an override is at fault
-            raise
         return None
+    return load(name, overrides) if overrides else found
 
 
 def library_of(text: str) -> str | None:
@@ -108,7 +153,9 @@ def _attention(plain: Mapping[str, Any], sizes: Mapping[str, Num], hardware: Har
     window = int(plain["window"]) or None
     if plain["variant"] == "window" and window is None:
         raise Unpredictable("a window variant without its window")
-    variant = _variant(plain["op"], str(plain["variant"]), hardware)
+    name, kernel = str(plain["variant"]), str(plain["kernel"])
+    name, kernel = KERNELS.get((name, kernel), (name, kernel))
+    variant = _variant(plain["op"], name, hardware)
     names = ("batch", "heads", "kv_heads", "T", "S")
     shape = Shape.of(
         **{name: sizes[name] for name in names},
@@ -119,7 +166,6 @@ def _attention(plain: Mapping[str, Any], sizes: Mapping[str, Num], hardware: Har
         kv_dtype=str(plain["kv_dtype"]),
         direction=str(plain["pass"]),  # type: ignore[arg-type]  # Shape checks it
     )
-    kernel = str(plain["kernel"])
     plan = variant.plan(shape, hardware.limits, _options(variant, plain, kernel))
     return _adapted(plan, plain, kernel), MASKED if kernel == ADDED else kernel
 
@@ -169,7 +215,7 @@ def _linear(plain: Mapping[str, Any], sizes: Mapping[str, Num], hardware: Hardwa
 
 def _elementwise(plain: Mapping[str, Any], sizes: Mapping[str, Num], hardware: Hardware) -> tuple[Plan, str]:
     name, dtype, said = str(plain["kernel"]), str(plain["dtype"]), str(plain["variant"])
-    style: Any = STYLES.get(said.removesuffix("_wall"), "eager")
+    style: Any = STYLES.get(said.removesuffix(WALL), "eager")
     first, then, second = name.partition("_then_")
     m, n, k = sizes["m"], sizes["n"], sizes["k"]
     kernels = step(first, m, k if then else n, dtype, style)

@@ -131,6 +131,16 @@ class Shape:
         return 0 * self.T if self.causal else self.behind
 
     @property
+    def seeing(self) -> Num:
+        """Queries of a head that see a key; a causal query that stands before the first key sees none."""
+        return self.T - maximum(self.T - self.S - self.ahead, 0)
+
+    @property
+    def seen(self) -> Num:
+        """Keys of a KV head that some query sees: all of them, or the last ones with a window."""
+        return self.S - maximum(self.S - self.T - self.behind, 0)
+
+    @property
     def pairs(self) -> Num:
         """Query-key pairs that the mask leaves, over batch and heads, exact.
 

@@ -24,7 +24,8 @@ def flash_splits(tiles: Num, slots: int, blocks: Num, *, repeats: bool = False) 
     if everywhere(full):
         return 0 * (tiles + blocks) + 1
     most = minimum(minimum(MOST, slots), blocks)
-    fills = over(range(1, MOST + 1), lambda n: _fill(tiles * n, slots, _choice(blocks, n, most, repeats)), tiles + blocks)
+    numbers = range(1, MOST + 1)
+    fills = over(numbers, lambda n: _fill(tiles * n, slots, _choice(blocks, n, most, repeats)), tiles + blocks)
     return where(full, 1, 1 + first_within(fills, GOOD))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from roofcalc.core import RoofcalcError
 from roofcalc.measured import COLUMNS, TEXT, Array, Rows
-from roofcalc.predict import Question, Unpredictable, question
+from roofcalc.predict import Asked, Unpredictable, hardware_of, question
 from roofcalc.quantities import nearest
 
 BY = ("gpu", "op", "variant", "library")
@@ -72,6 +72,8 @@ def validate(rows: Rows, overrides: Sequence[str] = (), by: Sequence[str] = BY) 
         if name not in COLUMNS:
             raise RoofcalcError(f"--by {name!r} is no column{nearest(name, COLUMNS)}")
     rows = rows.where(np.isin(rows["op"].astype(str), PREDICTED))
+    for gpu in set(rows["gpu"]):
+        hardware_of(gpu, tuple(overrides))  # a wrong override is the caller's error, not a reason to skip
     roofline, expected, reasons = predictions(rows, overrides)
     kept = np.array([not reason for reason in reasons], dtype=bool)
     skipped = Counter(reason for reason in reasons if reason).most_common()
@@ -111,18 +113,18 @@ def predictions(rows: Rows, overrides: Sequence[str] = ()) -> tuple[Array, Array
     return roofline, expected, reasons
 
 
-def questions(rows: Rows, overrides: Sequence[str] = ()) -> tuple[list[tuple[Question, Array]], list[str]]:
+def questions(rows: Rows, overrides: Sequence[str] = ()) -> tuple[list[tuple[Asked, Array]], list[str]]:
     """What the rows ask, with the indices of the rows that each question covers; and why some ask nothing."""
     window, keys = rows["window"], rows["S"]
     binding = Rows({**rows.columns, "window": np.where(window >= keys, 0, window)})  # a window of S changes nothing
-    found: list[tuple[Question, Array]] = []
+    found: list[tuple[Asked, Array]] = []
     reasons = [""] * len(rows)
     for at in together(binding, PLAIN).values():
         found += _asked(binding, at, tuple(overrides), reasons)
     return found, reasons
 
 
-def _asked(rows: Rows, at: Array, overrides: tuple[str, ...], reasons: list[str]) -> list[tuple[Question, Array]]:
+def _asked(rows: Rows, at: Array, overrides: tuple[str, ...], reasons: list[str]) -> list[tuple[Asked, Array]]:
     """The questions of the rows `at`, which agree in PLAIN.
 
     Where they take more than one tile, or some is at fault, they are halved until all parts agree; sorted

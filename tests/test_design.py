@@ -157,6 +157,14 @@ def test_an_array_of_params_gives_the_values_one_by_one() -> None:
         assert (together.flops[i], together.bytes[i], together.time[i]) == (alone.flops, alone.bytes, alone.time)
 
 
+def test_an_array_whose_product_would_wrap_around_is_refused() -> None:
+    # 2^40 x 2^40 is more than 64 bits hold
+    with pytest.raises(RoofcalcError, match=r"mine.yaml:5:6: tensors.x: the tensor is too large"):
+        changed("[T, D]", "[T, T]", T=np.array([1, 2**40]))
+    with pytest.raises(RoofcalcError, match=r"'2\*T\*T\*T' is too large"):
+        changed('"ceil(N / 128)"', "2*T*T*T", T=np.array([1, 2**21]))
+
+
 def test_a_tile_that_varies_within_an_array_is_refused() -> None:
     with pytest.raises(TileVaries, match=r"mine.yaml:14:\d+: kernels\[0\].tile.smem: smem varies"):
         changed('"2*128*64*2 * 3"', "64*T", T=np.array([1, 2]))

@@ -133,6 +133,7 @@ def test_a_bad_formula_says_where_it_stands_and_what_to_write(formula: str, part
         ("[T, D]", "[T^2, D]", "5:7: tensors.x[0]: 'T^2' uses ^"),
         ("[D, N]", "[D, 2T]", "6:18: tensors.w.shape[1]: '2T' lacks an operator; write 2*T"),
         ("[T, D]", "[0, D]", "5:7: tensors.x[0]: found 0"),
+        ("[T, D]", "[10**20, 10**10]", "5:6: tensors.x: the tensor is too large"),
         ("[T, D]", "[]", "5:6: tensors.x.shape: the list is empty"),
         ("[T, D]", "T*D", "5:6: tensors.x: found 'T*D'; a list of sizes is wanted, such as [T, D]"),
         ("[T, D]", "{shap: [T]}", "5:7: tensors.x.shap: unknown key; did you mean shape"),

@@ -42,3 +42,9 @@ def test_every_command_is_in_the_readme(run: Run) -> None:
     assert len(listed) >= 8
     for command in listed:
         assert f"roofcalc {command}" in README
+
+
+def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(compile(code, "README.md", "exec"), {})
+    assert "('attention', 'tensor')" in capsys.readouterr().out

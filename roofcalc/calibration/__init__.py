@@ -55,7 +55,9 @@ def _terms(
         case "stream":
             return memory.stream(kernel, c.elementwise, gpu)
         case "indexed":
-            return memory.indexed(kernel, c.elementwise, gpu)
+            return memory.indexed(kernel, c.elementwise, gpu, c.elementwise.indexed)
+        case "expand":
+            return memory.indexed(kernel, c.elementwise, gpu, c.elementwise.expand)
         case "random":
             return memory.random(kernel, c.elementwise, gpu)
         case "mask":
@@ -89,6 +91,6 @@ def _terms(
 def _pick(by_library: Mapping[Any, _Set], implementation: str) -> tuple[str, _Set]:
     """The constants of a library or of a variant's implementation; the first set where neither is known."""
     for name in (implementation, IMPLEMENTATION.get(implementation), FALLBACK.get(implementation)):
-        if name in by_library:
+        if name is not None and name in by_library:
             return name, by_library[name]
     return next(iter(by_library.items()))

@@ -32,7 +32,15 @@ def splits_of(kernel: Kernel, gpu: Machine, unsplit: Fused | None) -> Num:
     if unsplit is None or not kernel.sizes.get("auto"):
         return kernel.sizes["splits"]
     blocks = ceil_div(shape.S, by_head_dim(shape.d, KEY_BLOCKS))
-    return flash_splits(shape.batch * shape.kv_heads + 0 * blocks, SLOTS * gpu.sms, blocks)
+    return flash_splits(units_of(kernel) + 0 * blocks, SLOTS * gpu.sms, blocks)
+
+
+def units_of(kernel: Kernel) -> Num:
+    """Thread blocks of the attention kernel before its keys are split: one a KV head, or one a query head."""
+    shape: Shape = kernel.sizes["shape"]
+    if kernel.grid is None or kernel.family == "combine":
+        return shape.batch * shape.kv_heads
+    return kernel.grid // kernel.sizes["splits"]
 
 
 def split(kernel: Kernel, c: Decode, gpu: Machine, unsplit: Fused | None = None) -> tuple[Term, ...]:
@@ -46,8 +54,8 @@ def split(kernel: Kernel, c: Decode, gpu: Machine, unsplit: Fused | None = None)
     splits = splits_of(kernel, gpu, unsplit)
     moved = kernel.bytes_through("hbm")
     keys = minimum(shape.S, shape.behind + shape.ahead + 1)
-    units = shape.batch * shape.kv_heads
-    walk = ceil_div(units * splits, SLOTS * gpu.sms) * ceil_div(keys, splits) * (moved / (units * keys))
+    key = moved / (shape.batch * shape.kv_heads * keys)
+    walk = ceil_div(units_of(kernel) * splits, SLOTS * gpu.sms) * ceil_div(keys, splits) * key
     ramp = c.ramp * minimum(1, moved / gpu.l2_bytes)
     terms = (
         Term("floor", c.floor, "start, Q load, first K and V, epilogue"),
@@ -66,11 +74,13 @@ def split(kernel: Kernel, c: Decode, gpu: Machine, unsplit: Fused | None = None)
 
 
 def _grouped(kernel: Kernel) -> Kernel:
-    """The prefill kernel that an unsplit decode runs: a group's query heads are the rows of one tile."""
+    """The prefill kernel that an unsplit decode runs: the query heads of a unit are the rows of one tile."""
     shape: Shape = kernel.sizes["shape"]
-    folded = replace(shape, T=shape.T * shape.group, heads=shape.kv_heads, causal=False, window=None)
+    units = units_of(kernel)
+    rows = ceil_div(shape.T * shape.batch * shape.heads, units)
+    folded = replace(shape, T=rows, heads=ceil_div(units, shape.batch), causal=False, window=None)
     columns = by_head_dim(shape.d, PREFILL_KEYS)
-    tiles = shape.batch * shape.kv_heads * ceil_div(folded.T, PREFILL_ROWS)
+    tiles = units * ceil_div(rows, PREFILL_ROWS)
     keys = minimum(shape.S, shape.behind + shape.ahead + 1)
     sizes = {"shape": folded, "tiles": tiles, "blocks": tiles * ceil_div(keys, columns)}
     return replace(kernel, sizes={**sizes, "rows": PREFILL_ROWS, "columns": columns})

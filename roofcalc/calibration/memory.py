@@ -11,6 +11,7 @@ from roofcalc.numeric import Num, ceil_div, log2, maximum, minimum, where
 if TYPE_CHECKING:
     from roofcalc.constants import Bmm, Elementwise, Generic, Softmax
 
+
 def stream(kernel: Kernel, c: Elementwise, gpu: Machine) -> tuple[Term, ...]:
     """Contiguous operands of one type: 16-byte loads, so bandwidth alone (a copy on an H200: 89 % of HBM).
 
@@ -24,16 +25,16 @@ def stream(kernel: Kernel, c: Elementwise, gpu: Machine) -> tuple[Term, ...]:
     )
 
 
-def indexed(kernel: Kernel, c: Elementwise, gpu: Machine) -> tuple[Term, ...]:
+def indexed(kernel: Kernel, c: Elementwise, gpu: Machine, clocks: float) -> tuple[Term, ...]:
     """Broadcast, strided or mixed-type operands: PyTorch computes an index for each element and loads one by one.
 
-    The limit is elements, whatever their bytes: 370 G/s on an H200, 1.4 per clock and SM. A strided or
-    broadcast operand of a single row is contiguous after all.
+    The limit is elements, whatever their bytes, `clocks` of an SM for each: 370 G/s on an H200, 1.4 per
+    clock and SM. A strided or broadcast operand of a single row is contiguous after all.
     """
     on = where(kernel.sizes.get("rows", 2) > 1, 1.0, 0.0)
     elements = on * kernel.sizes["elements"]
     floor, ramp, bytes_ = stream(kernel, c, gpu)
-    work = Term("elements", elements * c.indexed / gpu.clocks, f"elements · {c.indexed:.2f} clocks of an SM each")
+    work = Term("elements", elements * clocks / gpu.clocks, f"elements · {clocks:.2f} clocks of an SM each")
     wait = Term("latency", on * c.latency, "index arithmetic, then loads one after the other")
     return (floor, ramp, wait, *longer(bytes_, work))
 

@@ -22,7 +22,6 @@ from roofcalc.cli.options import (
     takes,
 )
 from roofcalc.core import Plan, Report, RoofcalcError, Shape
-from roofcalc.quantities import nearest
 
 if TYPE_CHECKING:
     from roofcalc.transform import Saving
@@ -61,6 +60,8 @@ def fuse(given: Given) -> None:
 def _refuse_unused(given: Given) -> None:
     chain = given["chain"]
     if chain not in CHAINS:
+        from roofcalc.quantities import nearest
+
         raise RoofcalcError(f"no chain {chain!r}{nearest(chain, CHAINS)}; choose from {', '.join(CHAINS)}")
     unused = ("d_model",) if chain == "attention" else ATTENTION_ONLY
     for name in unused:

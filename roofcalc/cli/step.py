@@ -61,21 +61,27 @@ def step(given: Given) -> None:
 
     model = load_model(given["model"])
     found = [one for gpu in flow.machines(given) for one in _reports(given, model, gpu)]
-    reports = [report for report, _ in found]
-    details = [fields(one, gpu, _budget(given, model, one, gpu), given, _tokens(given)) for one, gpu in found]
+    reports = [report for report, _, _ in found]
+    details = [
+        fields(one, gpu, _budget(given, model, one, gpu), given, _tokens(given), issue) for one, gpu, issue in found
+    ]
     flow.emit("step", given, reports, after=after(reports, details), extra={"steps": details})
     if given["check"] and not all(detail["memory"]["fits"] for detail in details):
         raise AnswerIsNo
 
 
-def _reports(given: Given, model: Any, gpu: Any) -> list[tuple[Report, Any]]:
-    """One report for each variant on a GPU, with the figures of its launches."""
+def _reports(given: Given, model: Any, gpu: Any) -> list[tuple[Report, Any, float | None]]:
+    """One report for each variant on a GPU with the figures of its launches, and the expected host time.
+
+    What `--fusion none` lists is eager PyTorch's kernels, so its expected host time is PyTorch's.
+    """
     from roofcalc.estimate import estimate
     from roofcalc.hf.memory import stored_bits, touched_experts
     from roofcalc.launches import timing
     from roofcalc.models.choice import choose, options_for
     from roofcalc.models.step import step as build
     from roofcalc.models.step_weights import Reader
+    from roofcalc.predict_host import issued
     from roofcalc.transform import fuse_step
 
     command: Any = "attention" if given["prefill"] else "decode"
@@ -86,7 +92,7 @@ def _reports(given: Given, model: Any, gpu: Any) -> list[tuple[Report, Any]]:
     ignored = options_for(chosen, typed)
     # Of all variants those that the layers can run: latent attention takes mla by itself.
     chosen = [one for one in chosen if one.name != "mla"] if "all" in names else chosen
-    found: dict[str, tuple[Report, Any]] = {}
+    found: dict[str, tuple[Report, Any, float | None]] = {}
     for variant in chosen:
         own = {name: value for name, value in typed.items() if name in variant.options}
         plan = build(
@@ -97,7 +103,10 @@ def _reports(given: Given, model: Any, gpu: Any) -> list[tuple[Report, Any]]:
         report = estimate(replace(plan, notes=notes), gpu, given["cache"] or "cold")
         one = timing(report, gpu.launch, given["launch"] or "eager", given["overlap"] or "max")
         totals = {"host": one.host, "device": one.device, "tokens_per_second": _tokens(given) / one.step}
-        found.setdefault(plan.variant, (replace(report, totals=totals), gpu))
+        calibration, _ = gpu.calibrated
+        from_python = given["fusion"] == "none" and calibration is not None
+        issue = float(issued(plan.kernels, calibration.host, "torch")) if from_python else None
+        found.setdefault(plan.variant, (replace(report, totals=totals), gpu, issue))
     return list(found.values())
 
 

@@ -61,7 +61,7 @@ def replicated(shape: Shape, limits: Limits, *, splits: int | str | None = None)
         copy = cached(replace(seen, kv_heads=seen.heads))
         numbers = sum((array.elements for array in copy), 0)
         lines = (*(a.read() for a in cached(seen)), *(a.write(why=a.why.replace("kv_", "")) for a in copy))
-        return (Kernel("replicate", (), lines, family="indexed", sizes={"elements": numbers}),)
+        return (Kernel("replicate", (), lines, family="expand", sizes={"elements": numbers}),)
 
     copied = launches(shape, copies)
     kernels = split_kernels(wide, units, "attention", splits is None)

@@ -53,6 +53,31 @@ class Units:
         whole = minimum(ceil_div(blocks, self.splits) * self.block_kv, keys)
         return where(self.splits <= blocks, whole, ceil_div(keys, self.splits))
 
+    def loads(self, shape: Shape) -> tuple[Num, Num]:
+        """Query rows and keys that the units of `pack` query heads load, over row tiles and splits.
+
+        A tile loads the blocks that some row of it sees and, in each split with such a block, its rows.
+        A split whose chunk is empty, or hidden from all of its rows, loads nothing (it writes zeros).
+        """
+        keys = visible(shape).S
+        chunk = self.chunk(keys)
+        width = minimum(self.block_kv, chunk)
+        rows, position = shape.T * self.pack, keys - shape.T
+        row_loads: Num = 0
+        key_loads: Num = 0
+        row = 0
+        while not everywhere(row >= rows):
+            first = position + row // self.pack
+            last = position + minimum((row + self.block_q - 1) // self.pack, shape.T - 1)
+            start = maximum(first - shape.behind, 0)
+            end = minimum(last + 1 + shape.ahead, keys)
+            height = minimum(rows - row, self.block_q)
+            row_loads = row_loads + where(row < rows, height * (ceil_div(end, chunk) - start // chunk), 0)
+            span = minimum(ceil_div(end, width) * width, keys) - start // width * width
+            key_loads = key_loads + where(row < rows, span, 0)
+            row += self.block_q
+        return row_loads, key_loads
+
     def key_blocks(self, shape: Shape) -> Num:
         """Blocks of keys that the query tiles of one unit's heads run, over all splits.
 
@@ -133,19 +158,23 @@ def attention(
     """
     cache = cached(visible(shape)) if cache is None else cache
     t = tensors(shape)
-    again, splits = units.reads(shape) - 1, units.splits
-    chunk = units.chunk(visible(shape).S)
+    keys, splits = visible(shape).S, units.splits
+    chunk = units.chunk(keys)
+    row_loads, key_loads = units.loads(shape)
+    again = shape.group // units.pack * key_loads - keys
+    q = replace(t.Q, elements=shape.batch * (shape.heads // units.pack) * shape.d)
+    per_key = [replace(a, elements=a.elements // keys) for a in cache]
     ledger = (
         t.Q.read(),
         *(a.read() for a in cache),
-        t.Q.read(splits - 1, "l2", "(splits - 1)·batch·heads·T·d: every split reads its rows"),
-        *(a.read(again, "l2", f"(query tiles of a group - 1)·{a.why}") for a in cache),
+        q.read(row_loads - shape.T * units.pack, "l2", "every further split with keys reads its rows again"),
+        *(a.read(again, "l2", "keys that a group's further query tiles load") for a in per_key),
         *extra,
         *((t.O.write(),) if everywhere(splits == 1) else (a.write() for a in partials(shape, splits))),
     )
     return Kernel(
         name,
-        (*products(shape, units.scores(shape)), *_unpack(shape, cache, again + 1)),
+        (*products(shape, units.scores(shape)), *_unpack(shape, per_key, keys + again)),
         moved(ledger),
         grid=units.count(shape),
         tile=units.tile,
@@ -170,7 +199,7 @@ def products(shape: Shape, scores: Num) -> tuple[Work, ...]:
     )
 
 
-def _unpack(shape: Shape, cache: tuple[Tensor, ...], reads: Num) -> tuple[Work, ...]:
+def _unpack(shape: Shape, cache: Iterable[Tensor], reads: Num) -> tuple[Work, ...]:
     """What turns narrow cached numbers into the dtype of the product, each time that they are read."""
     if BITS[shape.kv_dtype] >= BITS[shape.dtype]:
         return ()

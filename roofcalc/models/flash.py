@@ -111,6 +111,9 @@ def flash1(shape: Shape, limits: Limits, *, block_q: int | None = None, block_kv
     count = tiling(shape, block.m, block.n)
     q, o = replace(t.Q, elements=heads * shape.d), replace(t.O, elements=heads * shape.dv)
     state = Tensor("L", 2 * heads, "fp32", "l and m")
+    seen = shape.S - count.begin
+    keys = shape.batch * shape.kv_heads * seen
+    k, v = replace(t.K, elements=keys * shape.d), replace(t.V, elements=keys * shape.dv)
     again = count.rows - shape.T
     visits, revisits = "rows of the tiles that run", "(rows of the tiles that run - T)"
     # Algorithm 1, lines 11 and 12, a row: two differences of maxima, l and l~ scaled; an element of O:
@@ -124,11 +127,11 @@ def flash1(shape: Shape, limits: Limits, *, block_q: int | None = None, block_kv
             Work("vector", 0, every, executed=heads * count.tiles * block.m * step),
         ),
         _moving(
-            t.K.read(),
-            t.V.read(),
-            t.K.read(shape.group - 1, "l2", "batch·(heads - kv_heads)·S·d: a group's other query heads"),
-            t.V.read(shape.group - 1, "l2", "batch·(heads - kv_heads)·S·dv: a group's other query heads"),
-            q.read(count.rows, why=f"batch·heads·d · {visits}"),
+            k.read(why="batch·kv_heads·d · keys that some query sees"),
+            v.read(why="batch·kv_heads·dv · keys that some query sees"),
+            k.read(shape.group - 1, "l2", "batch·(heads - kv_heads)·keys·d: a group's other query heads"),
+            v.read(shape.group - 1, "l2", "batch·(heads - kv_heads)·keys·dv: a group's other query heads"),
+            q.read(count.rows - count.blind, why=f"batch·heads·d · {visits}, blocks that see no key left out"),
             o.read(again, why=f"batch·heads·dv · {revisits}: not in the first pass"),
             o.write(count.rows, why=f"batch·heads·dv · {visits}"),
             state.read(again, why=f"2 (l, m) · batch·heads · {revisits}: not in the first pass"),
@@ -154,6 +157,7 @@ def _query_outer(
     heads, kv_heads = shape.batch * shape.heads, shape.batch * shape.kv_heads
     count = tiling(shape, block.m, block.n)
     kv = rereads(shape, count, limits.sms * max(1, limits.resident(tile)), limits)
+    q = replace(t.Q, elements=heads * shape.d)
     k, v = replace(t.K, elements=kv_heads * shape.d), replace(t.V, elements=kv_heads * shape.dv)
     again = "keys that a group's query blocks load, less those from memory"
     later = "rows of every tile but a query block's first"
@@ -165,7 +169,7 @@ def _query_outer(
             _divide(heads * count.blocks * block.m, block.dv),
         ),
         _moving(
-            t.Q.read(),
+            q.read(shape.T - count.blind, why="batch·heads·d · T, blocks that see no key left out"),
             k.read(kv.hbm, why=f"batch·kv_heads·d · {kv.why}"),
             v.read(kv.hbm, why=f"batch·kv_heads·dv · {kv.why}"),
             k.read(kv.l2, "l2", f"batch·kv_heads·d · {again}"),

@@ -25,17 +25,19 @@ def rereads(shape: Shape, count: Tiling, slots: int, limits: Limits) -> Rereads:
     `slots` thread blocks run at once, head after head and in step, so that what they load together comes
     from memory once. Either all query blocks of a KV head run in one wave, or the head has the GPU to
     itself. So K and V are read from memory again only where a head needs several waves and its live keys
-    exceed L2: then once per wave, each wave the keys that its rows see. No key counts less than once.
+    exceed L2: then once per wave, each wave the keys that its rows see. No key that some query
+    sees counts less than once.
     """
     rows = minimum(count.blocks, slots) * count.m
     live = minimum(shape.S, rows + shape.behind + shape.ahead)
     held = ceil_div(live * (shape.d + shape.dv) * BITS[shape.kv_dtype], 8)
     waves = ceil_div(shape.group * count.blocks, slots)
-    march = minimum(waves * shape.S, shape.group * tiling(shape, slots * count.m, count.n).keys)
-    hbm = where((waves > 1) & (held > limits.l2), maximum(march, shape.S), shape.S)
-    l2 = maximum(shape.group * count.keys - hbm, 0)
-    if everywhere(hbm == shape.S):
-        return Rereads(hbm, l2, "S, once: the query blocks that share it find it in L2", ())
+    seen = shape.S - count.begin
+    march = minimum(waves * seen, shape.group * tiling(shape, slots * count.m, count.n).keys)
+    hbm = where((waves > 1) & (held > limits.l2), maximum(march, seen), seen)
+    l2 = shape.group * count.keys - hbm
+    if everywhere(hbm == seen):
+        return Rereads(hbm, l2, "keys that some query sees, once: the query blocks that share it find it in L2", ())
     note = (
         f"K and V of one KV head exceed the {limits.l2 / 2**20:.4g} MiB of L2: the {slots} query blocks that "
         f"run at once march together, so memory is read once per wave of them; the other re-reads stay in L2"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from roofcalc.core import BITS, Kernel, Limits, Plan, RoofcalcError, Shape, Work
+from roofcalc.core import BITS, Kernel, Limits, Plan, RoofcalcError, Shape, Tensor, Work
 from roofcalc.models import variant
 from roofcalc.models.parts import Tensors, elementwise, gemm, product, softmax_work, tensors
 from roofcalc.numeric import Num, everywhere, where
@@ -175,6 +175,15 @@ def eager(shape: Shape, limits: Limits, *, elementwise: str | tuple[str, ...] | 
     return _materialised("eager", EAGER_SOURCE, shape, limits, chain(shape, elementwise))
 
 
+def _touched(shape: Shape, t: Tensors) -> tuple[Tensor, Tensor, Tensor]:
+    """Q, K and V without the queries that see no key and the keys that no query sees."""
+    return (
+        replace(t.Q, elements=t.Q.elements // shape.T * shape.seeing),
+        replace(t.K, elements=t.K.elements // shape.S * shape.seen),
+        replace(t.V, elements=t.V.elements // shape.S * shape.seen),
+    )
+
+
 TWO_PASS_SOURCE = "arXiv:1805.02867, Algorithm 2 (safe softmax), its passes over recomputed scores"
 
 
@@ -186,6 +195,7 @@ def two_pass(shape: Shape, _limits: Limits) -> Plan:
     exponential and divide; both read K. `expected` is for a good hand-written kernel.
     """
     t = tensors(shape)
+    q, k, v = _touched(shape, t)
     kernel = Kernel(
         "attention",
         (
@@ -194,7 +204,7 @@ def two_pass(shape: Shape, _limits: Limits) -> Plan:
             Work("vector", 5 * shape.pairs, "5 (max, subtract, add; subtract, divide) · pairs"),
             Work("exp", 2 * shape.pairs, "2 (an exponential in each pass) · pairs"),
         ),
-        (t.Q.read(), t.K.read(2, why="2·batch·kv_heads·S·d (both passes)"), t.V.read(), t.O.write()),
+        (q.read(), k.read(2, why=f"2·{k.why} (both passes)"), v.read(), t.O.write()),
     )
     return Plan("two-pass", shape, (kernel,), TWO_PASS_SOURCE)
 
@@ -214,5 +224,5 @@ def ideal(shape: Shape, _limits: Limits) -> Plan:
         product(2 * shape.pairs * shape.dv, "2·pairs·dv (P V)", shape.dtype),
         *softmax_work(shape.pairs, shape.pairs, "pairs"),
     )
-    kernel = Kernel("attention", work, (t.Q.read(), t.K.read(), t.V.read(), t.O.write()))
+    kernel = Kernel("attention", work, (*(array.read() for array in _touched(shape, t)), t.O.write()))
     return Plan("ideal", shape, (kernel,), IDEAL_SOURCE)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from roofcalc.core import Kernel, Limits, Plan, RoofcalcError, Shape
-from roofcalc.models.step_layers import around, layer_kernels
+from roofcalc.models.step_ends import around
+from roofcalc.models.step_layers import layer_kernels
 from roofcalc.models.step_mixers import NO_ROTATION, Tokens, attention_shape
 from roofcalc.models.step_weights import Held, Reader, Setting
 from roofcalc.numeric import Num, maximum
@@ -36,9 +37,10 @@ class StepError(RoofcalcError):
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """What is asked of a model: a decode step of `batch` sequences with `S` cached keys each, or with
-    `prefill` the pass over that many tokens. `dtype` is that of activations (the model's unless given),
-    `narrow` that of products with weights of 8 bits (dtype: they are unpacked)."""
+    """What is asked of a model: a decode step of `batch` sequences with `S` cached keys each, the new one
+    among them, or with `prefill` the pass over that many tokens (S then counts those before them too; 0 is
+    none before). `dtype` is that of activations (the model's unless given), `narrow` that of products with
+    weights of 8 bits (dtype: they are unpacked on chip)."""
 
     batch: int = 1
     S: int = 0
@@ -70,7 +72,7 @@ def step(model: Model, ask: Ask, limits: Limits, reader: Reader) -> Plan:
         kernels = layer_kernels(layer, held, model.hidden, at, tokens, rotates)
         inside += [replace(kernel, launches=kernel.launches * count) for kernel in kernels]
     kernels = (*before, *inside, *after)
-    return Plan(_name(model, ask), _shape(model, at, tokens), kernels, SOURCE, _notes(model, ask), _activations(kernels))
+    return Plan(_name(model, ask), _shape(model, at, tokens), kernels, SOURCE, _notes(model, ask), activations(kernels))
 
 
 def _name(model: Model, ask: Ask) -> str:
@@ -86,7 +88,9 @@ def _setting(model: Model, ask: Ask, limits: Limits, reader: Reader) -> tuple[To
     if model.encoder and not prefill:
         raise StepError(f"{model.name} is an encoder and makes no decode steps; --prefill N runs it over N tokens")
     T = ask.prefill if ask.prefill is not None else 1
-    S = max(ask.S, T) if prefill else ask.S
+    S = T if prefill and ask.S == 0 else ask.S
+    if S < T:
+        raise StepError(f"--S {S} is less than the {T} new tokens, which are among the cached ones")
     for name, size in (("batch", ask.batch), ("prefill", T), ("S", S)):
         if size < 1:
             raise StepError(f"--{name} is {size}; it must be at least 1")
@@ -121,10 +125,12 @@ def _shape(model: Model, at: Setting, of: Tokens) -> Shape:
         whole = replace(found[0][0], index_topk=None)
         return attention_shape(whole, at, of, len(model.layers))
     sizes: dict[str, Any] = {"heads": 1, "d": model.hidden}
-    return Shape.of(T=of.T, S=of.S, batch=of.batch, dtype=at.dtype, kv_dtype=of.kv_dtype, layers=len(model.layers), **sizes)
+    return Shape.of(
+        T=of.T, S=of.S, batch=of.batch, dtype=at.dtype, kv_dtype=of.kv_dtype, layers=len(model.layers), **sizes
+    )
 
 
-def _activations(kernels: tuple[Kernel, ...]) -> Num:
+def activations(kernels: tuple[Kernel, ...]) -> Num:
     """Bytes of the largest set of activations that one kernel reads and writes."""
     most: Num = 0
     for kernel in kernels:
@@ -135,7 +141,9 @@ def _activations(kernels: tuple[Kernel, ...]) -> Num:
 
 def is_activation(tensor: str) -> bool:
     """Whether a ledger's tensor is neither a weight nor a part of the cache or a state."""
-    return not (is_weight(tensor) or tensor in CACHED or tensor.endswith(("_scale", "_index")) or tensor == "latent_rope")
+    return not (
+        is_weight(tensor) or tensor in CACHED or tensor.endswith(("_scale", "_index")) or tensor == "latent_rope"
+    )
 
 
 def is_weight(tensor: str) -> bool:
@@ -147,7 +155,9 @@ def _notes(model: Model, ask: Ask) -> tuple[str, ...]:
     kinds = Counter(_kind(layer) for layer in model.layers)
     said = [SAMPLING if ask.prefill is None else PREFILL_HEAD]
     if len(kinds) > 1:
-        said.append(f"layers: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}; the shape above is the most common attention's")
+        said.append(
+            f"layers: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}; the shape is the commonest's"
+        )
     if any(a.kind == "cross" for a in model.attentions):
         said.append("cross-attention itself is left out: its keys are an image's, whose number no option gives")
     if any(w.part == "vision" for w in model.weights):

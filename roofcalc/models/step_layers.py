@@ -1,4 +1,4 @@
-"""The kernels of one layer in their order, and those around the layers, whatever the model's family."""
+"""The kernels of one layer in their order, whatever the model's family."""
 
 from __future__ import annotations
 
@@ -7,18 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from roofcalc.core import Access, Kernel, Tensor
-from roofcalc.models.elementwise import (
-    Style,
-    activation,
-    embedding_row,
-    mul,
-    renamed,
-    residual_add,
-    rmsnorm,
-    silu,
-    silu_mul,
-)
-from roofcalc.models.parts import elementwise
+from roofcalc.models.elementwise import Style, renamed, residual_add, rmsnorm
 from roofcalc.models.step_mixers import (
     Tokens,
     absorbed,
@@ -27,11 +16,11 @@ from roofcalc.models.step_mixers import (
     rotations,
     state_kernels,
 )
+from roofcalc.models.step_mlp import mlp_kernels
 from roofcalc.models.step_weights import Held, Launch, Setting, launches, product, read, vectors
-from roofcalc.numeric import Num
 
 if TYPE_CHECKING:
-    from roofcalc.hf import Attention, Layer, Mlp
+    from roofcalc.hf import Attention, Layer
 
 HIDDEN_NORMS = ("norms", "shared.norms")
 """The vectors that hold a layer's norms of the hidden width, all of them in one."""
@@ -44,7 +33,9 @@ NORM_NAMES = {
 }
 
 
-def layer_kernels(layer: Layer, held: Sequence[Held], hidden: int, at: Setting, of: Tokens, rotates: bool) -> tuple[Kernel, ...]:
+def layer_kernels(
+    layer: Layer, held: Sequence[Held], hidden: int, at: Setting, of: Tokens, rotates: bool
+) -> tuple[Kernel, ...]:
     """One layer: norm, projections, mixer, output projection, residual, norm, MLP, residual.
 
     Parallel layers add attention and MLP in one residual. Every weight of the layer is read once, of
@@ -54,10 +45,10 @@ def layer_kernels(layer: Layer, held: Sequence[Held], hidden: int, at: Setting, 
     loose = vectors(held, found)
     norms = _norms(layer, loose, hidden, at, of.style)
     mixer = [one for one in found if one.part in ("attention", "ssm") or one.name == "linear_attn"]
-    mlp = [one for one in found if one.part in ("mlp", "experts") or one.name == "router" and one not in mixer]
+    mlp = [one for one in found if one not in mixer and one.part in ("mlp", "experts", "router")]
     other = [one for one in found if one not in mixer and one not in mlp]
     mixed, mixed_out = _mixer(layer, mixer, loose, at, of, rotates)
-    dense, dense_out = _mlp(layer.mlp, mlp, "x_mlp" if "mlp_norm" in norms and not layer.parallel else "x", at, of.style)
+    dense, dense_out = mlp_kernels(layer.mlp, mlp, "x_mlp" if "mlp_norm" in norms else "x", at, of.style)
     kernels: list[Kernel] = [norms[name] for name in ("in_norm", "attn_norm") if name in norms]
     kernels += [*mixed, *_named(norms, "post_attn_norm", mixed_out)]
     if mixed and not layer.parallel:
@@ -137,11 +128,13 @@ def _mixer(
         before += rotations(a, at, of, norm, rotates)
         before += [*late, *append(a, at, of), *attention_kernels(a, at, of)]
     if s is not None:
-        inputs = sum(one.outputs for one in found if one.part == "ssm" and not one.leads_out and one.name not in ("x", "dt"))
+        inputs = sum(
+            one.outputs for one in found if one.part == "ssm" and not one.leads_out and one.name not in ("x", "dt")
+        )
         own = [one for one in loose if one.weight.part == "ssm"]
         kernels = state_kernels(s, inputs, own, at, of)
         before += [*(k for k in kernels if k.name == "conv"), *middle, *(k for k in kernels if k.name == "state")]
-    outs = tuple(kernel.name for kernel in after if kernel.name != "v_absorb")
+    outs = tuple(kernel.accesses[-1].tensor for kernel in after if kernel.name != "v_absorb")
     return [*before, *after], outs or (("O",) if before else ())
 
 
@@ -158,83 +151,12 @@ def _qkv(one: Launch, a: Attention, changed: bool, at: Setting, of: Tokens) -> K
         kept = tuple(h for h in kept if h.weight.name.endswith((".q_proj", ".gate_proj")))
     names = {"q": "q" if changed else "Q", "k": "k" if changed else "K_new", "v": "V_new", "gate": "O_gate"}
     lines: tuple[Access, ...] = tuple(
-        Tensor(names[h.weight.name.removesuffix("_proj").rpartition(".")[2]], at.tokens * h.weight.outputs, at.dtype, "m·n").write()
+        Tensor(
+            names[h.weight.name.removesuffix("_proj").rpartition(".")[2]], at.tokens * h.weight.outputs, at.dtype, "m·n"
+        ).write()
         for h in kept
     )
     return product(replace(one, matrices=kept), at, "x", lines)
-
-
-def _mlp(mlp: Mlp | None, found: Sequence[Launch], x: str, at: Setting, style: Style) -> tuple[list[Kernel], tuple[str, ...]]:
-    """Every MLP of a layer (dense, routed, shared): in, activation, out; a mixture chooses and adds up too."""
-    kernels: list[Kernel] = []
-    outs: list[str] = []
-    for one in found:
-        if one.leads_out:
-            before = kernels[-1].accesses[-1].tensor if kernels else x
-            kernels.append(product(one, at, before))
-            if one.experts and mlp is not None:
-                kernels.append(_weighted_sum(one, mlp, at))
-            outs.append(kernels[-1].accesses[-1].tensor)
-            continue
-        kernels.append(product(one, at, x, _halves(one, mlp, at)))
-        if one.name == "router" and mlp is not None:
-            kernels.append(_choose_experts(one, mlp, at))
-        kernels += _activation(one, mlp, at, style)
-    return kernels, tuple(outs) or ((kernels[-1].accesses[-1].tensor,) if kernels else ())
-
-
-def _halves(one: Launch, mlp: Mlp | None, at: Setting) -> tuple[Access, ...]:
-    """The results of a gate-up product apart, as the activation reads them; nothing for other launches."""
-    head = _into_activation(one)
-    if head is None or not (mlp is None or mlp.gated):
-        return ()
-    half = one.rows(at.tokens) * one.outputs // 2
-    return tuple(Tensor(f"{head}{part}", half, at.dtype, "m·n").write() for part in ("gate", "up"))
-
-
-def _into_activation(one: Launch) -> str | None:
-    """What stands before `gate_up` or `up` in a launch's name; None where no activation follows it."""
-    head, joint, leaf = one.name.rpartition("gate_up" if one.name.endswith("gate_up") else "up")
-    return None if leaf or not joint or head.startswith("adapter") else head
-
-
-def _activation(one: Launch, mlp: Mlp | None, at: Setting, style: Style) -> list[Kernel]:
-    """What follows a matrix into the MLP: SiLU of the gate times up, or a function alone."""
-    head = _into_activation(one)
-    if head is None:
-        return []
-    rows, gated = one.rows(at.tokens), mlp is None or mlp.gated
-    if not gated:
-        return [renamed(activation(rows, one.outputs, at.dtype), f"{head}activation", "elementwise", x=one.name, y=f"{head}act")]
-    width, act = one.outputs // 2, f"{head}act"
-    if style == "eager":
-        first = renamed(silu(rows, width, at.dtype), f"{head}silu", "elementwise", x=f"{head}gate", y=f"{head}silu")
-        second = renamed(mul(rows, width, at.dtype), f"{head}mul", "elementwise", x=f"{head}silu", up=f"{head}up", y=act)
-        return [first, second]
-    (kernel,) = silu_mul(rows, width, at.dtype, style)
-    return [renamed(kernel, f"{head}silu_mul", "elementwise", gate=f"{head}gate", up=f"{head}up", y=act)]
-
-
-def _choose_experts(one: Launch, mlp: Mlp, at: Setting) -> Kernel:
-    """Softmax over the experts and the best `active` of them: five operations a score."""
-    scores = at.tokens * one.outputs
-    lines = (
-        Tensor(one.name, scores, at.dtype, "m·experts").read(),
-        Tensor("chosen", 2 * at.tokens * mlp.active, "int32", "2 (index, weight) · m·active").write(),
-    )
-    return replace(elementwise("topk", lines, 5 * scores, 5 * scores, "5 · scores"), group="elementwise")
-
-
-def _weighted_sum(one: Launch, mlp: Mlp, at: Setting) -> Kernel:
-    """The results of a token's experts, weighed and added up."""
-    n = at.tokens * one.outputs
-    lines = (
-        Tensor(one.name, n * mlp.active, at.dtype, "m·active·hidden").read(),
-        Tensor("chosen", 2 * at.tokens * mlp.active, "int32", "2 (index, weight) · m·active").read(),
-        Tensor("experts_sum", n, at.dtype, "m·hidden").write(),
-    )
-    ops: Num = 2 * n * mlp.active
-    return replace(elementwise("weighted_sum", lines, ops, ops, "2 · active · elements"), group="elementwise")
 
 
 def _with_rest(kernels: Sequence[Kernel], layer: Layer, loose: Sequence[Held], at: Setting) -> tuple[Kernel, ...]:
@@ -243,46 +165,21 @@ def _with_rest(kernels: Sequence[Kernel], layer: Layer, loose: Sequence[Held], a
     done += [one for one in loose if layer.state is not None and one.weight.part == "ssm"]
     rest = [one for one in loose if one not in done]
     norms = [one for one in rest if one.weight.part == "norms"]
-    after = {"q_a_layernorm": "q_a", "kv_a_layernorm": "kv_a", "ffn_sub_norm": "gate_up"}
+    after = {
+        "q_a_layernorm": "q_a_proj", "kv_a_layernorm": "kv_a_proj", "ffn_sub_norm": "gate_up",
+        "norm": "state", "o_norm": "state", "norms": "x_proj",
+    }  # fmt: skip
     result = list(kernels)
     for one in norms:
         leaf, n = one.weight.name.rpartition(".")[2], one.weight.elements
-        x = {"q_a_layernorm": "q_a", "kv_a_layernorm": "kv_latent"}.get(leaf, leaf)
-        kernel = norm_kernel(leaf, at.tokens, n, n, at, "fused", x, x)
+        x = {"q_a_layernorm": "q_a", "kv_a_layernorm": "kv_latent", "norm": "O_state", "o_norm": "O_state"}.get(
+            leaf, leaf
+        )
+        name = f"state_{leaf}" if x == "O_state" or leaf == "norms" else leaf
+        kernel = norm_kernel(name, at.tokens, n, n, at, "fused", x, x)
         place = next((i for i, k in enumerate(result) if k.name == after.get(leaf)), len(result) - 1)
         result.insert(place + 1, kernel)
     others = [one for one in rest if one.weight.part != "norms"]
     if others and result:
         result[0] = replace(result[0], accesses=(*result[0].accesses, *read("w_other", others, at.dtype, why="n")))
     return tuple(result)
-
-
-def around(held: Sequence[Held], hidden: int, at: Setting, of: Tokens) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
-    """What runs before the layers and after them: embedding rows; final norm and head, for one row a sequence.
-
-    The vision tower is no part of it. A tied table is read whole, by the head.
-    """
-    text = [one for one in held if one.weight.part != "vision"]
-    tables = [one.weight for one in text if one.weight.role == "table"]
-    found = launches(text)
-    loose = vectors(text, found)
-    rows = embedding_row(at.tokens, hidden, at.dtype, len(tables))
-    widths = sum(w.inputs for w in tables)
-    lines = tuple(replace(a, elements=at.tokens * w.inputs) for a, w in zip(rows.accesses, tables, strict=False))
-    embed = replace(rows, accesses=(*lines, rows.accesses[-1]), sizes={**rows.sizes, "elements": at.tokens * widths}, group="head")
-    last = of.batch if of.T > 1 else at.tokens
-    early = [one for one in found if one.part != "lm_head" and "out" not in one.name]
-    norms = {one.weight.name.rpartition(".")[2]: one for one in loose if one.weight.part == "norms"}
-    before = [embed, *(replace(product(one, at, "h"), group="head") for one in early)]
-    after: list[Kernel] = []
-    for name, one in norms.items():
-        first = name.startswith(("embed", "per_layer"))
-        n = one.weight.elements
-        kernel = norm_kernel(name, at.tokens if first else last, min(n, hidden), n, at, of.style, "h", "h" if first else "x_head")
-        (before if first or one.weight.name == "embeddings.norm" else after).append(replace(kernel, group="head"))
-    late = sorted((one for one in found if one not in early), key=lambda one: one.name == "lm_head")
-    after += [replace(product(one, at, "x_head", rows=last), group="head") for one in late]
-    strays = [one for one in loose if one.weight.part != "norms"]
-    if strays and after:
-        after[-1] = replace(after[-1], accesses=(*after[-1].accesses, *read("w_head", strays, at.dtype, why="n")))
-    return tuple(before), tuple(after)

@@ -10,7 +10,7 @@ from roofcalc.core import Access, Kernel, Shape, Tensor, Work
 from roofcalc.models import Command, VariantError, variants
 from roofcalc.models.cache import cached
 from roofcalc.models.elementwise import Style, renamed, rmsnorm, rope
-from roofcalc.models.mla import latent
+from roofcalc.models.latent import latent
 from roofcalc.models.step_weights import Held, Launch, Setting, product, read
 from roofcalc.numeric import Num
 
@@ -93,9 +93,8 @@ def append(a: Attention, at: Setting, of: Tokens) -> tuple[Kernel, ...]:
         return ()
     shape = replace(attention_shape(a, at, of), S=of.T)
     if a.kind == "mla":
-        stored: tuple[Tensor, ...] = latent(shape, a.kv_lora_rank or 0, a.rope_dim or 0)
-        fresh = (Tensor("kv_latent", at.tokens * a.cached, at.dtype, "m·(kv_lora_rank + rope_dim)"),)
-        return (_copy("append", fresh, stored),)
+        whole = Tensor("kv_latent", at.tokens * a.cached, at.dtype, "m·(kv_lora_rank + rope_dim)")
+        return (_copy("append", (whole,), latent(shape, a.kv_lora_rank or 0, a.rope_dim or 0)),)
     stored = cached(shape)
     fresh = (
         Tensor("K_new", at.tokens * a.kv_heads * a.head_dim, at.dtype, "m·kv_heads·d"),

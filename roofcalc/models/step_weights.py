@@ -24,6 +24,10 @@ OUTPUTS = ("o", "out", "output", "linear_out", "down")
 """Last words of the matrices that lead back to the residual stream."""
 
 
+JOINT = ("qkv", "down")
+"""Short names that need no `_proj` to be understood."""
+
+
 @dataclass(frozen=True)
 class Reader:
     """How a model's weights are read: `bits(model, module name, weight)` of storage, all copies and scales
@@ -61,6 +65,11 @@ class Launch:
     part: str
     matrices: tuple[Held, ...]
     biases: tuple[Held, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What its kernel is called: `o_proj` where `o` would say too little."""
+        return f"{self.name}_proj" if len(self.name) <= 4 and self.name not in JOINT else self.name
 
     @property
     def inputs(self) -> int:
@@ -104,7 +113,12 @@ def launches(held: Iterable[Held]) -> tuple[Launch, ...]:
             found.setdefault((_launch_name(w), w.inputs, w.copies), []).append(one)
     names = [name for name, _, _ in found]
     return tuple(
-        Launch(name if names.count(name) == 1 else f"{name}_{inputs}", ones[0].weight.part, tuple(ones), _biases(ones, held))
+        Launch(
+            name if names.count(name) == 1 else f"{name}_{inputs}",
+            ones[0].weight.part,
+            tuple(ones),
+            _biases(ones, held),
+        )
         for (name, inputs, _), ones in found.items()
     )
 
@@ -167,7 +181,9 @@ def product(launch: Launch, at: Setting, x: str, outputs: tuple[Access, ...] = (
     m, n, k = launch.rows(tokens), launch.outputs, launch.inputs
     share = at.reader.touched(first.copies, first.used, tokens) / first.copies if launch.experts else 1
     eight_bit = all(8 * h.weight.elements <= h.bits < 10 * h.weight.elements for h in launch.matrices)
-    kernel = linear(launch.name, m=m, n=n, k=k, dtype=at.narrow if eight_bit else at.dtype, out=at.dtype, limits=at.limits)
+    kernel = linear(
+        launch.title, m=m, n=n, k=k, dtype=at.narrow if eight_bit else at.dtype, out=at.dtype, limits=at.limits
+    )
     why = "n·k" if share == 1 else f"n·k·{share * first.copies:.4g} touched of {first.copies}"
     x_rows = m if launch.leads_out else tokens
     lines = (

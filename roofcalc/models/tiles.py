@@ -29,7 +29,8 @@ class Tiling:
     `blocks` query blocks of m rows, `tiles` that are executed, `seeing` query blocks with at least one
     tile. `keys` counts the keys that the query blocks load, `rows` the rows that pass by when the keys
     are the outer loop, a block without a tile counted once because its output is still written; the
-    padding of the last block and of the last tile is in neither.
+    padding of the last block and of the last tile is in neither. `begin` is the first key of the first tile:
+    no block of keys before it is loaded.
     """
 
     m: int
@@ -39,6 +40,12 @@ class Tiling:
     seeing: Num
     keys: Num
     rows: Num
+    begin: Num
+
+    @property
+    def blind(self) -> Num:
+        """Rows of the query blocks without a tile: they come first, and nothing is read for them."""
+        return (self.blocks - self.seeing) * self.m
 
     @property
     def pairs(self) -> Num:
@@ -71,7 +78,8 @@ def tiling(shape: Shape, m: int, n: int) -> Tiling:
 
     last = columns - maximum((blocks - 1) * m + begin, 0) // n
     rows = tiles * m - (blocks * m - T) * last + blind * m
-    return Tiling(m, n, blocks, tiles, blocks - blind, keys, rows)
+    unseen = maximum(begin, 0) // n * n
+    return Tiling(m, n, blocks, tiles, blocks - blind, keys, rows, unseen)
 
 
 @dataclass(frozen=True)
