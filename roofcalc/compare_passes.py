@@ -24,17 +24,25 @@ def trade(stored: Report, recomputed: Report) -> str:
     work = matrix_flops(recomputed) / matrix_flops(stored)
     than = "as" if _same(work) else "than"
     flops = f"{si(matrix_flops(recomputed), 'FLOP')} against {si(matrix_flops(stored), 'FLOP')}"
+    useful = ""
+    if not all(_same(_run_over_useful(report)) for report in (stored, recomputed)):
+        useful = "useful "
+        flops += f"; executed {si(after.executed_flops, 'FLOP')} against {si(before.executed_flops, 'FLOP')}"
     moved = f"{size(after.bytes)} against {size(before.bytes)}"
     time = f"{seconds(after.time)} against {seconds(before.time)}"
     return (
-        f"{recomputed.variant} does {_more(work)} matrix work {than} {stored.variant} ({flops}), "
+        f"{recomputed.variant} does {_more(work)} {useful}matrix work {than} {stored.variant} ({flops}), "
         f"moves {_times(before.bytes / after.bytes, 'fewer', 'more')} bytes ({moved}) "
         f"and its roofline is {_times(before.time / after.time, 'faster', 'slower')} ({time})"
     )
 
 
+def _run_over_useful(report: Report) -> Num:
+    return report.total.executed_flops / report.total.flops
+
+
 def _same(ratio: float) -> bool:
-    return abs(ratio - 1) < 0.005
+    return bool(abs(ratio - 1) < 0.005)
 
 
 def _more(ratio: float) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import typer
 
 from roofcalc import __version__
+from roofcalc.cli.plain import prepare_streams
 from roofcalc.core import RoofcalcError
 
 # pydantic looks through every installed package for plugins, a tenth of the whole start-up
@@ -48,20 +49,25 @@ def _root(
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command line and exit: 0 fine, 1 the answer is no, 2 the input is wrong (one line on stderr)."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure:
-            reconfigure(errors="replace")
-    arguments = sys.argv[1:] if arguments is None else arguments
+    prepare_streams()
     try:
-        code = _run(arguments)
-        sys.stdout.flush()
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_stdout()
         code = 0
+    except OSError as error:
+        _forget_stdout()
+        code = _refuse(f"cannot write the result: {error.strerror or error}")
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)
+
+
+def _forget_stdout() -> None:
+    """Nothing more can be written there, so the interpreter must not try when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: list[str]) -> int:
@@ -76,6 +82,8 @@ def _run(arguments: list[str]) -> int:
         return _refuse(str(error))
     except AnswerIsNo:
         return 1
+    except OSError:
+        raise
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
@@ -108,17 +116,24 @@ def _usage(error: Any) -> str:
     """One line for a usage error of the parser: the option, what was found, the nearest valid name."""
     name = type(error).__name__
     if name == "NoSuchOption":
-        return f"no such option {error.option_name}{_nearest(error.option_name, _options(error.ctx.command))}"
+        own = _options(error.ctx.command)
+        if error.option_name in own:
+            return f"{error.option_name} belongs to a command; `roofcalc --help` lists them"
+        return f"no such option {error.option_name}{_nearest(error.option_name, own)}"
+    if name == "BadOptionUsage":
+        return f"{error.option_name} wants a value"
     param = getattr(error, "param", None)
     if name in ("BadParameter", "MissingParameter") and param is not None:
-        label = param.opts[0] if param.opts[0].startswith("-") else param.name.upper()
+        label = param.opts[0] if param.opts[0].startswith("-") else param.metavar or param.name.upper()
         if name == "MissingParameter":
             return f"{label} is missing; `roofcalc {error.ctx.command.name} --help` says what it is"
         return f"{label}: {error.message}"
-    match = re.match(r"No such command '(.*?)'", error.format_message())
-    if match:
+    text = str(error.format_message()).rstrip(".")
+    if match := re.match(r"No such command '(.*?)'", text):
         return f"no such command {match[1]!r}{_nearest(match[1], error.ctx.command.commands)}"
-    return str(error.format_message()).rstrip(".")
+    if match := re.match(r"Got unexpected extra argument.*? \((\w.*)\)", text):
+        return f"unexpected argument {match[1]}; an option that takes several values is given once for each"
+    return text
 
 
 def _nearest(found: str, names: Any) -> str:

@@ -12,7 +12,7 @@ from roofcalc.cli.options import Given
 from roofcalc.core import Report, RoofcalcError, Shape
 
 if TYPE_CHECKING:
-    from roofcalc.models import Command
+    from roofcalc.models import Command, Variant
 
 SHAPE = ("T", "S", "d", "dv", "heads", "kv_heads", "batch", "layers", "dtype", "kv_dtype", "window")
 
@@ -45,7 +45,15 @@ def model_sizes(given: Given) -> tuple[dict[str, Any], tuple[str, ...], Any]:
     attention, notes = layer_shape(model, given["layer"])
     alike = sum(layer_shape(model, i)[0] == attention for i, layer in enumerate(model.layers) if layer.attention)
     layers = 1 if given["layer"] is not None else alike
-    return {**{name: attention[name] for name in LAYER}, "layers": layers}, (*notes, *_latent(attention)), model
+    said = (*notes, *_latent(attention), *_causal(given, model))
+    return {**{name: attention[name] for name in LAYER}, "layers": layers}, said, model
+
+
+def _causal(given: Given, model: Any) -> tuple[str, ...]:
+    """A decoder's mask is not part of its sizes: say so where it was not asked for."""
+    if model.encoder or given["causal"] is not None or given["S"] is not None or given["T"] in (None, 1):
+        return ()
+    return (f"{model.name} is a decoder: add --causal for its mask (without it a window looks both ways)",)
 
 
 def _latent(attention: Mapping[str, Any]) -> tuple[str, ...]:
@@ -66,23 +74,57 @@ def machines(given: Given) -> list[Any]:
 def reports(
     command: Command, given: Given, shape: Shape, options: Sequence[str], notes: Sequence[str] = ()
 ) -> list[Report]:
-    """One report for each GPU and variant. `options` are those of the command that only some variants use."""
-    from dataclasses import replace
+    """One report for each GPU and variant. `options` are those of the command that only some variants use.
 
-    from roofcalc.estimate import estimate
+    A variant that was not named is left out, with a note, where it cannot run.
+    """
     from roofcalc.models.choice import choose, options_for
 
     typed = {name: given[name] for name in options if given.get(name) not in (None, False)}
-    found = []
+    named = bool(given["variant"]) and "all" not in given["variant"]
+    found: list[Report] = []
+    left_out: dict[str, RoofcalcError] = {}
     for gpu in machines(given):
         chosen, said = choose(command, given["variant"] or (), gpu.architecture)
         ignored = options_for(chosen, typed)
         for variant in chosen:
-            plan = variant.plan(shape, gpu.limits, _planned(typed, shape, gpu, variant.name))
-            extra = (*notes, *said.get(variant.name, ()), *ignored.get(variant.name, ()))
-            plan = replace(plan, notes=(*plan.notes, *extra))
-            found.append(estimate(plan, gpu, given.get("cache") or "cold"))
-    return found
+            extra = (*notes, *said.get(variant.name, ()), *ignored.get(variant.name, ()), *_underived(given))
+            try:
+                found.append(_report(variant, shape, gpu, typed, extra, given.get("cache") or "cold"))
+            except RoofcalcError as error:
+                if named:
+                    raise
+                left_out[f"{variant.name} on {gpu.key}"] = error
+    if not found:
+        raise next(iter(left_out.values()))
+    return _with_notes(found, [f"{name} is left out: {error}" for name, error in left_out.items()])
+
+
+def _report(
+    variant: Variant, shape: Shape, gpu: Any, options: Mapping[str, Any], notes: Sequence[str], cache: str
+) -> Report:
+    from dataclasses import replace
+
+    from roofcalc.estimate import estimate
+
+    plan = variant.plan(shape, gpu.limits, _planned(options, shape, gpu, variant.name))
+    return estimate(replace(plan, notes=(*plan.notes, *notes)), gpu, cache)
+
+
+def _with_notes(found: Sequence[Report], notes: Sequence[str]) -> list[Report]:
+    """The reports with notes on what is not among them, on each: a note that all share is printed once."""
+    from dataclasses import replace
+
+    return [replace(report, notes=(*report.notes, *notes)) for report in found]
+
+
+def _underived(given: Given) -> tuple[str, ...]:
+    """What --set changes and what it leaves: peaks are figures of their own, not made from SMs and clocks."""
+    fields = [text.partition("=")[0].strip() for text in given["set"] or ()]
+    base = [field for field in fields if field == "sms" or field.startswith("clocks.")]
+    if not base:
+        return ()
+    return (f"--set {', '.join(base)} leaves the peaks (tensor, vector, exp, l2, smem) as they are; set them too",)
 
 
 def _planned(options: Mapping[str, Any], shape: Shape, gpu: Any, variant: str) -> Mapping[str, Any]:
@@ -117,8 +159,8 @@ def emit(
 
 def layout(given: Given) -> dict[str, Any]:
     """What a renderer may know of where its text goes."""
-    to_terminal = not given["output"] and sys.stdout.isatty()
-    width = os.get_terminal_size().columns if to_terminal else None
+    to_terminal = not given["output"] and sys.stdout is not None and sys.stdout.isatty()
+    width = (os.get_terminal_size().columns or 80) if to_terminal else None
     color = to_terminal and not os.environ.get("NO_COLOR")
     return {"width": width, "explain": given["explain"], "color": color}
 
@@ -128,8 +170,12 @@ def write(given: Given, text: str) -> None:
     text = text if text.endswith("\n") else f"{text}\n"
     if given.get("output"):
         Path(given["output"]).write_text(text, encoding="utf-8", newline="")
-    else:
-        sys.stdout.write(text)
+    elif sys.stdout is not None:
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise SystemExit(0) from None  # who reads has read enough; the parser would make this exit 1
 
 
 def check_outputs(given: Given) -> None:

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 from roofcalc.cli import flow
 from roofcalc.cli.app import AnswerIsNo, app
 from roofcalc.cli.options import (
-    CACHE,
-    KEYS,
     MACHINE,
     MODEL,
     RESULT,
-    SIZES,
     VARIANT,
     Given,
     number,
@@ -22,7 +19,7 @@ from roofcalc.cli.options import (
     takes,
     word,
 )
-from roofcalc.core import Report, RoofcalcError
+from roofcalc.core import DTYPES, KV_DTYPES, Report, RoofcalcError
 
 if TYPE_CHECKING:
     from roofcalc.models.step import Ask
@@ -39,12 +36,19 @@ SPLITS = number("splits", help="Splits of the keys; default FlashAttention-2's r
 PAGE = number("page_size", help="Tokens of a page, for paged; default 16.", panel="Algorithm")
 CHECK = switch("check", "Exit 1 when weights, cache and intermediates do not fit the GPU's memory.", "Memory")
 OPTIONS = ("splits", "page_size")
-OWN_SIZES = tuple(size for size in SIZES if size.name in ("batch", "dtype", "kv_dtype"))
+CACHED = number("S", "--S", help="Cached keys of a sequence, the new token's among them.")
+TYPES = (
+    word("dtype", DTYPES, "Type of activations and of unquantised weights; default the model's.", "Shape"),
+    word("kv_dtype", KV_DTYPES, "Type of the KV cache; default dtype.", "Shape"),
+)
+BATCH = number("batch", help="Sequences; default 1.")
+WARM = word("cache", ("cold", "warm"), "warm: activations that fit L2 stay there. Default cold.", "Machine")
 
 
 @app.command(rich_help_panel="Model")
 @takes(
-    MODEL[0], KEYS, *OWN_SIZES, PREFILL, VARIANT, FUSION, SPLITS, PAGE, LAUNCH, OVERLAP, CHECK, *MACHINE, CACHE, *RESULT
+    MODEL[0], CACHED, BATCH, *TYPES, PREFILL, VARIANT, FUSION, SPLITS, PAGE,
+    LAUNCH, OVERLAP, CHECK, *MACHINE, WARM, *RESULT,
 )  # fmt: skip
 def step(given: Given) -> None:
     """A whole decode step of a model: every kernel, what launching them costs, and what fits.
@@ -60,6 +64,7 @@ def step(given: Given) -> None:
     from roofcalc.hf import load_model
 
     model = load_model(given["model"])
+    model = replace(model, dtype=given["dtype"] or model.dtype)
     found = [one for gpu in flow.machines(given) for one in _reports(given, model, gpu)]
     reports = [report for report, _, _ in found]
     details = [
@@ -82,7 +87,7 @@ def _reports(given: Given, model: Any, gpu: Any) -> list[tuple[Report, Any, floa
     from roofcalc.models.step import step as build
     from roofcalc.models.step_weights import Reader
     from roofcalc.predict_host import issued
-    from roofcalc.transform import fuse_step
+    from roofcalc.transform import fuse_step, warm_step
 
     command: Any = "attention" if given["prefill"] else "decode"
     names = given["variant"] or (() if given["prefill"] else ("split-kv",))
@@ -99,8 +104,9 @@ def _reports(given: Given, model: Any, gpu: Any) -> list[tuple[Report, Any, floa
             model, _ask(given, model, gpu, variant.name, own), gpu.limits, Reader(stored_bits, touched_experts)
         )
         plan = fuse_step(plan) if given["fusion"] == "all" else plan
+        plan = warm_step(plan, gpu.limits.l2) if given["cache"] == "warm" else plan
         notes = (*plan.notes, *said.get(variant.name, ()), *ignored.get(variant.name, ()), *_notes(given, model, gpu))
-        report = estimate(replace(plan, notes=notes), gpu, given["cache"] or "cold")
+        report = estimate(replace(plan, notes=notes), gpu)
         one = timing(report, gpu.launch, given["launch"] or "eager", given["overlap"] or "max")
         totals = {"host": one.host, "device": one.device, "tokens_per_second": _tokens(given) / one.step}
         calibration, _ = gpu.calibrated

@@ -11,6 +11,7 @@ from roofcalc.models import Command, Variant, VariantError, variants
 GENERATIONS = {"ampere": "flash2", "ada": "flash2", "hopper": "flash3", "blackwell": "flash3"}
 """The FlashAttention generation whose library is written for an architecture (arXiv:2307.08691, 2407.08608)."""
 
+NEEDS_HOPPER = "flash3 is written for Hopper (TMA, WGMMA): this GPU cannot run it, so read its row as what if"
 STAND_IN = "flash3 stands in for a Blackwell kernel, which is not modelled yet"
 
 
@@ -22,7 +23,9 @@ def choose(
     if "all" in names:
         return list(known.values()), {}
     if names:
-        return [_named(name, command, known) for name in dict.fromkeys(names)], {}
+        chosen = [_named(name, command, known) for name in dict.fromkeys(names)]
+        needs = {"flash3": (NEEDS_HOPPER,)} if GENERATIONS[architecture] == "flash2" else {}
+        return chosen, needs
     if command == "decode":
         return [known[name] for name in ("naive", "flash", "split-kv")], {}
     flash = GENERATIONS[architecture]
@@ -35,6 +38,8 @@ def _named(name: str, command: Command, known: Mapping[str, Variant]) -> Variant
         return known[name]
     near = get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]}" if near else f"; choose from {', '.join(known)} or all"
+    if "," in name:
+        hint = "; name each with a --variant of its own"
     other: Command = "decode" if command == "attention" else "attention"
     if name in variants(other):
         hint = f"; {name} is a variant of `roofcalc {other}`"

@@ -12,7 +12,7 @@ from roofcalc.numeric import Num, everywhere, where
 
 STEPS = ("scale", "mask", "softmax", "dropout")
 FULL_SQUARE = (
-    "causal: these kernels compute the full T x S square; FLOP counts the pairs that the mask leaves, "
+    "mask: these kernels compute the full T x S square; FLOP counts the pairs that the mask leaves, "
     "the roofs count what is executed"
 )
 
