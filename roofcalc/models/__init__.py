@@ -18,7 +18,11 @@ from roofcalc.core import Limits, Plan, RoofcalcError, Shape
 
 Model = Callable[..., Plan]
 Command = Literal["attention", "decode"]
-FAMILIES = ("standard", "flash", "backward_standard", "backward_flash", "decode", "split_kv", "paged", "mla")
+FAMILIES: Mapping[Command, tuple[str, ...]] = {
+    "attention": ("standard", "flash", "backward_standard", "backward_flash"),
+    "decode": ("decode", "split_kv", "paged", "mla"),
+}
+"""The modules that register a command's variants, in the order in which they are listed."""
 
 
 class VariantError(RoofcalcError):
@@ -95,10 +99,11 @@ def backward(name: str, *, command: Command = "attention") -> Callable[[Model], 
 
 def variants(command: Command) -> dict[str, Variant]:
     """Every variant of a command by name, in the order of their families."""
-    for family in FAMILIES:
+    families = FAMILIES[command]
+    for family in families:
         importlib.import_module(f"roofcalc.models.{family}")
     found = [v for v in _REGISTRY.values() if v.command == command]
-    return {v.name: v for v in sorted(found, key=lambda v: FAMILIES.index(v.build.__module__.rpartition(".")[2]))}
+    return {v.name: v for v in sorted(found, key=lambda v: families.index(v.build.__module__.rpartition(".")[2]))}
 
 
 def _after(first: Plan, second: Plan) -> Plan:
