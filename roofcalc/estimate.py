@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from roofcalc.calibration import expected
+from roofcalc.calibration import expected, sources
 from roofcalc.core import Kernel, Limits, Plan, Report, Row, Tier
-from roofcalc.numeric import Num, ceil, everywhere, largest, minimum, where
+from roofcalc.numeric import Num, ceil, everywhere, largest, maximum, minimum, where
 
 if TYPE_CHECKING:
     from roofcalc.hardware import Hardware
@@ -26,7 +26,7 @@ def estimate(plan: Plan, hardware: Hardware, cache: str = "cold", library: str |
     kernels = (
         tuple(_warm(kernel, hardware.limits) for kernel in plan.kernels) if cache == "warm" else plan.kernels
     )
-    rows = tuple(_row(kernel, plan, hardware, library or plan.variant) for kernel in kernels)
+    rows = tuple(_row(kernel, plan, hardware, sources(library, plan.variant)) for kernel in kernels)
     total = _total(rows)
     return Report(
         gpu=hardware.key,
@@ -62,16 +62,18 @@ def _warm(kernel: Kernel, limits: Limits) -> Kernel:
     if not everywhere(kernel.bytes_through("hbm") <= limits.l2):
         return kernel
     return replace(
-        kernel, accesses=tuple(replace(a, tier="l2" if a.tier == "hbm" else a.tier) for a in kernel.accesses)
+        kernel,
+        accesses=tuple(replace(a, tier="l2" if a.tier == "hbm" else a.tier) for a in kernel.accesses),
+        sizes={**kernel.sizes, "alone": tuple(_warm(one, limits) for one in kernel.sizes.get("alone", ()))},
     )
 
 
-def _row(kernel: Kernel, plan: Plan, hardware: Hardware, implementation: str) -> Row:
+def _row(kernel: Kernel, plan: Plan, hardware: Hardware, libraries: tuple[str, ...]) -> Row:
     """One kernel's row: everything of all its launches."""
     n = kernel.launches
     roofs = roof_times(kernel, hardware)
     roof, time = largest(roofs)
-    later, terms = expected(kernel, time, roofs, hardware, implementation)
+    later, terms = expected(kernel, time, roofs, hardware, libraries)
     flops = n * sum((work.ops for work in kernel.work), 0)
     moved = n * kernel.bytes_through("hbm")
     units, waves, sm_use = fill(kernel, hardware.limits)
@@ -106,7 +108,8 @@ def ratio(a: Num, b: Num) -> Num | None:
 def roof_times(kernel: Kernel, hardware: Hardware) -> dict[str, Num | None]:
     """Seconds that each resource needs for all launches of a kernel; None where it is not used.
 
-    Every byte of HBM passes L2 as well, so the L2 roof counts both lines of the ledger.
+    Every byte of HBM passes L2 as well, so the L2 roof counts both lines of the ledger. A launch of unlike
+    sequences is done when its slowest one is, so no roof lies below what that one needs alone.
     """
     n = kernel.launches
     memory = hardware.memory
@@ -125,6 +128,11 @@ def roof_times(kernel: Kernel, hardware: Hardware) -> dict[str, Num | None]:
         seconds = _time(n * work.run, rate * share if work.pipe == "tensor" else rate)
         before = times[work.pipe]
         times[work.pipe] = seconds if before is None else before if seconds is None else before + seconds
+    for one in kernel.sizes.get("alone", ()):
+        for name, seconds in roof_times(one, hardware).items():
+            if seconds is not None:
+                before = times[name]
+                times[name] = n * seconds if before is None else maximum(before, n * seconds)
     return times
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from roofcalc.core import Access, Kernel, Plan, Report, RoofcalcError
-from roofcalc.models.step import activations
+from roofcalc.models.step import activations, is_activation
 from roofcalc.numeric import Num
 
 
@@ -63,6 +63,25 @@ def fuse_step(plan: Plan) -> Plan:
     return replace(joined, memory=activations(joined.kernels))
 
 
+def warm_step(plan: Plan, l2: Num) -> Plan:
+    """A step whose activations stay in an L2 cache of `l2` bytes from one kernel to the next (`--cache warm`).
+
+    Weights, cache and states are read once a step and come from memory, unless all that a step touches fits.
+    """
+    touched = sum((kernel.launches * kernel.bytes_through("hbm") for kernel in plan.kernels), 0)
+    return replace(plan, kernels=tuple(_warm(kernel, l2, bool(touched <= l2)) for kernel in plan.kernels))
+
+
+def _warm(kernel: Kernel, l2: Num, whole: bool) -> Kernel:
+    def stays(line: Access) -> bool:
+        return line.tier == "hbm" and (whole or is_activation(line.tensor))
+
+    if sum((line.bytes for line in kernel.accesses if stays(line)), 0) > l2:
+        return kernel
+    lines = tuple(replace(line, tier="l2") if stays(line) else line for line in kernel.accesses)
+    return replace(kernel, accesses=lines)
+
+
 def _joins(run: Sequence[Kernel], following: Kernel) -> bool:
     """Whether a kernel goes on with a run: at most one product in it, norms first, and all as often."""
     last = run[-1]
@@ -91,7 +110,9 @@ def _joined(plan: Plan, spans: Iterable[tuple[int, int]], name: str | None) -> P
     place = 0
     for start, end in spans:
         kernels += plan.kernels[place:start]
-        kernels.append(_one(plan.kernels[start:end], plan.kernels[end:], name))
+        # A layer that runs again reads what its last run left, so what stands before it comes after it too.
+        again = plan.kernels[:start] if plan.kernels[start].launches > 1 else ()
+        kernels.append(_one(plan.kernels[start:end], (*plan.kernels[end:], *again), name))
         place = end
     return replace(plan, kernels=(*kernels, *plan.kernels[place:]))
 

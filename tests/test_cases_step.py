@@ -85,8 +85,8 @@ def test_a_70b_caches_320_kib_a_token_and_reads_34_75_gb_on_each_of_four_gpus() 
 
 
 def test_a_mixture_is_neither_its_total_nor_free(tmp_path: Path) -> None:
-    # AlexsJones/llmfit#474: Qwen3-30B-A3B, 30.5e9 weights of which a token uses 3.3e9 (the table's row aside); one report
-    # asks for all to be counted, one for the active ones: 50 or 460 tokens a second at 512 GB/s and 2.7 bits
+    # AlexsJones/llmfit#474: Qwen3-30B-A3B, 30.5e9 weights of which a token uses 3.3e9; one report
+    # asks for all to be counted, another for the active ones: 50 or 460 tokens a second at 512 GB/s and 2.7 bits
     config = {
         "model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
         "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768,

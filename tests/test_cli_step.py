@@ -78,6 +78,15 @@ def test_a_prefill_of_the_same_model(document: Callable[..., Any]) -> None:
     assert any("last token" in note for note in report["notes"])
 
 
+def test_another_dtype_is_that_of_the_weights_too(document: Callable[..., Any]) -> None:
+    # 7,504,924,672 numbers of one byte over 3.35 TB/s are 2.24 ms; with one key and few activations a little more
+    total = document("step", "--model", "llama-3-8b", "--S", "1", "--dtype", "fp8")["reports"][0]["total"]
+    assert total["bytes"] == pytest.approx(7_504_924_672, rel=2e-3)
+    assert document("step", "--model", "llama-3-8b", "--S", "1", "--dtype", "fp8")["steps"][0]["memory"]["weights"] == (
+        8_030_261_248
+    )
+
+
 def test_two_gpus_and_variants_give_a_report_each(document: Callable[..., Any]) -> None:
     found = document(*LLAMA, "--gpu", "h100", "--gpu", "a100", "--variant", "naive", "--variant", "split-kv")
     assert [(r["gpu"], r["variant"]) for r in found["reports"]] == [

@@ -16,7 +16,7 @@ from roofcalc.hardware import load
 from roofcalc.launches import by_group, timing
 from roofcalc.models import variants
 from roofcalc.models.neighbours import neighbours
-from roofcalc.transform import FusionError, chains, fuse, fuse_step, savings
+from roofcalc.transform import FusionError, chains, fuse, fuse_step, savings, warm_step
 
 H100 = load("h100")
 
@@ -126,6 +126,20 @@ def test_kernels_that_are_no_neighbours_or_not_as_many_are_refused() -> None:
         fuse(plan_of("llama-3-8b", S=64), ["embedding", "in_norm"])
 
 
+def test_what_the_next_layer_reads_is_still_written() -> None:
+    # two layers of: a reads h, writes x; b reads x, writes h; c reads h, writes y. c alone would let h stay on chip
+    h, x, y = (Tensor(name, 64, "bf16", "n") for name in "hxy")
+    work = (Work("vector", 1, "one"),)
+    a, b, c = (
+        Kernel(name, work, (read.read(), write.write()), launches=2)
+        for name, read, write in (("a", h, x), ("b", x, h), ("c", h, y))
+    )
+    one = fuse(Plan("layers", Shape.of(T=1), (a, b, c), "test"), ["b", "c"])
+    assert [(line.tensor, line.mode) for line in one.kernels[1].accesses] == [
+        ("x", "read"), ("h", "write"), ("y", "write"),
+    ]  # fmt: skip
+
+
 def test_a_step_fused_throughout() -> None:
     plan = plan_of("llama-3-8b", S=1024)
     fused = fuse_step(plan)
@@ -138,6 +152,14 @@ def test_a_step_fused_throughout() -> None:
     # what goes: a layer's x twice, q, k and K_new, V_new, o, gate, up, act is read by down: 4096, 4096 + 1024 ...
     saved = 2 * 4096 + 4096 + 1024 + 1024 + 1024 + 4096 + 2 * 14336 + 4096
     assert (hbm(plan) - hbm(fused) - 2 * 2 * 4096) // 32 == 2 * 2 * saved
+
+
+def test_a_warm_cache_keeps_activations_and_no_weights() -> None:
+    plan = plan_of("llama-3-8b", S=1024)
+    warm = warm_step(plan, H100.limits.l2)
+    # of 15.16 GB the weights, 32 · 4096 B a cached token, the new token's and a row of the table are left
+    assert hbm(warm) == 15_009_849_344 + 1025 * 32 * 4096 + 8192
+    assert warm_step(plan, 2**40).kernels[2].bytes_through("hbm") == 0
 
 
 def tiny(number: int) -> Report:

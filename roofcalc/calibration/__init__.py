@@ -21,27 +21,31 @@ if TYPE_CHECKING:
 
 _Set = TypeVar("_Set")
 
-IMPLEMENTATION = {"flash1": "torch", "flash2": "torch", "flash3": "cudnn", "split-kv": "torch", "flash": "torch"}
-"""Whose kernels stand for a variant when no library is named (no bare FlashAttention-3 kernel was measured)."""
+STAND_IN = {"flash3": "cudnn", "flash-gqa": "triton", "paged": "triton"}
+"""Whose kernels stand for a variant where no library with constants is named: PyTorch's for all others, which are
+FlashAttention-2's. No FlashAttention-3 kernel was measured bare; cuDNN's is Hopper's too."""
 
-FALLBACK = {"vllm": "cudnn", "trtllm": "cudnn", "flash-gqa": "triton", "paged": "triton"}
+
+def sources(library: str | None, variant: str) -> tuple[str, ...]:
+    """The libraries whose constants price a variant's kernels, the first that a family has."""
+    named = () if library is None else (library,)
+    return (*named, STAND_IN.get(variant, "torch"))
 
 
 def expected(
-    kernel: Kernel, time: Num, roofs: dict[str, Num | None], hardware: Hardware, implementation: str
+    kernel: Kernel, time: Num, roofs: dict[str, Num | None], hardware: Hardware, libraries: tuple[str, ...]
 ) -> tuple[Num, tuple[Term, ...]]:
     """Seconds that all launches of a kernel will take, and the terms that add up to them.
 
     `time` is its roofline, which no expectation goes below: the difference becomes the last term.
-    `implementation` is a library (torch, cudnn, triton) or a variant. Returns (None, ()) for a GPU whose
-    architecture has no constants.
+    `libraries` are those of `sources`. Returns (None, ()) for a GPU whose architecture has no constants.
     """
     calibration, _ = hardware.calibrated
     if calibration is None:
         return None, ()
     n = kernel.launches
     dtype = next((work.dtype for work in kernel.work if work.pipe == "tensor"), "fp32")
-    one = _terms(kernel, calibration, machine(hardware, dtype), roofs, implementation)
+    one = _terms(kernel, calibration, machine(hardware, dtype), roofs, libraries)
     terms = tuple(Term(name, n * seconds, why) for name, seconds, why in one)
     total = sum((term.seconds for term in terms), 0.0)
     short = maximum(time - total, 0.0)
@@ -49,7 +53,7 @@ def expected(
 
 
 def _terms(
-    kernel: Kernel, c: Calibration, gpu: Machine, roofs: dict[str, Num | None], implementation: str
+    kernel: Kernel, c: Calibration, gpu: Machine, roofs: dict[str, Num | None], libraries: tuple[str, ...]
 ) -> tuple[Term, ...]:
     match kernel.family:
         case "stream":
@@ -75,12 +79,12 @@ def _terms(
         case "linear":
             return linear.linear(kernel, c.linear, gpu)
         case "forward":
-            library, constants = _pick(c.forward, implementation)
+            library, constants = _pick(c.forward, libraries)
             return fused.attention(kernel, constants, gpu, decode=c.decode["torch"] if library == "torch" else None)
         case "backward":
-            return fused.attention(kernel, _pick(c.backward, implementation)[1], gpu, flops=fused.BACKWARD)
+            return fused.attention(kernel, _pick(c.backward, libraries)[1], gpu, flops=fused.BACKWARD)
         case "split" | "combine":
-            name, own = _pick(c.decode, implementation)
+            name, own = _pick(c.decode, libraries)
             unsplit = c.forward["torch"] if name == "torch" else None
             kind = decode.split if kernel.family == "split" else decode.combine
             return kind(kernel, own, gpu, unsplit)
@@ -88,9 +92,9 @@ def _terms(
             return memory.generic(kernel, c.generic, gpu, roofs)
 
 
-def _pick(by_library: Mapping[Any, _Set], implementation: str) -> tuple[str, _Set]:
-    """The constants of a library or of a variant's implementation; the first set where neither is known."""
-    for name in (implementation, IMPLEMENTATION.get(implementation), FALLBACK.get(implementation)):
-        if name is not None and name in by_library:
+def _pick(by_library: Mapping[Any, _Set], libraries: tuple[str, ...]) -> tuple[str, _Set]:
+    """The constants of the first of the libraries that has some; the first set where none has."""
+    for name in libraries:
+        if name in by_library:
             return name, by_library[name]
     return next(iter(by_library.items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -92,6 +93,7 @@ def _text(gpu: str, saved: Sequence[Saving], host: float) -> str:
     """A line for each fusion: what it moves and takes, what it saves over the one before, whether it pays."""
     from roofcalc.render import units
     from roofcalc.render.listing import columns
+    from roofcalc.render.to_table import PIPED_WIDTH
 
     rows: list[Mapping[str, str]] = [
         {
@@ -107,8 +109,9 @@ def _text(gpu: str, saved: Sequence[Saving], host: float) -> str:
         for one in saved
     ]
     table = columns(rows, right=[name for name in rows[0] if name not in ("fused", "pays")])
-    return (
-        f"\nFusions on {gpu}, one after the other:\n{table}"
+    said = (
         f"A launch that goes saves up to {units.seconds(host)} of host time beside the bytes. Work is kept as it is: "
-        "a tiled kernel may repeat what it fuses, and must hold the row that a norm or a softmax needs.\n"
+        "a tiled kernel may repeat what it fuses, and must hold the row that a norm or a softmax needs."
     )
+    said = textwrap.fill(said, PIPED_WIDTH, break_long_words=False, break_on_hyphens=False)
+    return f"\nFusions on {gpu}, one after the other:\n{table}{said}\n"

@@ -40,8 +40,8 @@ class Units:
         return ceil_div(shape.T * self.pack, self.block_q)
 
     def count(self, shape: Shape) -> Num:
-        """Work units: batch · heads / pack · query tiles · splits."""
-        return shape.batch * (shape.heads // self.pack) * self.row_tiles(shape) * self.splits
+        """Work units: batch · heads / pack · query tiles · splits that have a key."""
+        return shape.batch * (shape.heads // self.pack) * self.row_tiles(shape) * self.filled(visible(shape).S)
 
     def reads(self, shape: Shape) -> Num:
         """How often a cached key is read: once for each query tile of the heads that share it."""
@@ -52,6 +52,10 @@ class Units:
         blocks = ceil_div(keys, self.block_kv)
         whole = minimum(ceil_div(blocks, self.splits) * self.block_kv, keys)
         return where(self.splits <= blocks, whole, ceil_div(keys, self.splits))
+
+    def filled(self, keys: Num) -> Num:
+        """Splits that have a key: whole blocks can leave the last ones without (15 of 64 blocks: 13 of 5)."""
+        return ceil_div(keys, self.chunk(keys))
 
     def loads(self, shape: Shape) -> tuple[Num, Num]:
         """Query rows and keys that the units of `pack` query heads load, over row tiles and splits.
@@ -152,7 +156,8 @@ def attention(
 ) -> Kernel:
     """One decode kernel: its units read their keys, the first from HBM and the others from L2.
 
-    With one split it writes O, with more a partial O in fp32 and a log-sum-exp per row and split.
+    With one split it writes O, with more a partial O in fp32 and a log-sum-exp per row and split; a split
+    without a key writes them too (zeros, as FlashAttention-2 does) and counts as no work unit.
     `cache` is what it reads (K and V of the visible keys unless given), `extra` further accesses; `auto`
     tells the expected time that a library would choose the splits.
     """
@@ -181,7 +186,7 @@ def attention(
         own_sms=True,
         in_flight=staged(shape, minimum(units.block_kv, chunk), units.shared),
         family="split",
-        sizes={"shape": shape, "splits": splits, "auto": auto, "chunk": chunk},
+        sizes={"shape": shape, "splits": units.filled(keys), "auto": auto, "chunk": chunk},
     )
 
 
@@ -250,10 +255,13 @@ def combine(shape: Shape, splits: Num, auto: bool = False) -> tuple[Kernel, ...]
 def launches(shape: Shape, build: Callable[[Shape], tuple[Kernel, ...]]) -> tuple[Kernel, ...]:
     """The kernels of a batch: one launch of each name, whose units are those of all its sequences.
 
-    No mechanism of the expected time knows unlike lengths, so such a launch is expected by its roofs.
+    No mechanism of the expected time knows unlike lengths, so such a launch is expected by its roofs. It
+    lasts at least as long as any of its sequences `alone`, on the SMs that have a block of it.
     """
     if shape.lengths is None:
         return build(shape)
+    if len(set(shape.lengths)) == 1:
+        return build(replace(shape, lengths=None))
     found: dict[str, list[Kernel]] = {}
     for one in shape.sequences:
         for kernel in build(one):
@@ -281,5 +289,5 @@ def _merged(kernels: list[Kernel]) -> Kernel:
         grid=sum(grids) if grids else None,
         in_flight=max(flights) if flights else None,
         family=None,
-        sizes={},
+        sizes={"alone": tuple(kernels)},
     )

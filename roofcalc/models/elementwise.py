@@ -59,7 +59,7 @@ def rmsnorm_chain(m: Num, n: Num, dtype: str) -> tuple[Kernel, ...]:
     one = Tensor("rms", m, "fp32", "m")
     weight = Tensor("w", n, dtype, "n")
     return (
-        _step("rmsnorm_cast_fp32", (x,), wide, 1, "indexed"),
+        renamed(cast(m, n, dtype, "fp32"), "rmsnorm_cast_fp32", y=wide.name),
         _step("rmsnorm_pow", (wide,), wide, 1),
         _step("rmsnorm_mean", (wide,), one, 1, "mean", m),
         _step("rmsnorm_eps", (one,), one, 1),

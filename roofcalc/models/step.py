@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 Fusion = Literal["none", "standard", "all"]
 FUSIONS: tuple[Fusion, ...] = ("none", "standard", "all")
 GROUPS = ("weights", "attention", "elementwise", "head")
-SOURCE = "the model's config.json; launches as serving engines make them"
+SOURCES: dict[Fusion, str] = {
+    "none": "the model's config.json; launches as eager PyTorch makes them",
+    "standard": "the model's config.json; launches as serving engines and torch.compile make them",
+    "all": "the model's config.json; every elementwise step in the product beside it",
+}
 SAMPLING = "sampling is left out: it reads the logits once more"
 PREFILL_HEAD = "logits are made for the last token of each sequence only"
 CACHED = ("K", "V", "latent", "state", "conv_state")
@@ -72,7 +76,14 @@ def step(model: Model, ask: Ask, limits: Limits, reader: Reader) -> Plan:
         kernels = layer_kernels(layer, held, model.hidden, at, tokens, rotates)
         inside += [replace(kernel, launches=kernel.launches * count) for kernel in kernels]
     kernels = (*before, *inside, *after)
-    return Plan(_name(model, ask), _shape(model, at, tokens), kernels, SOURCE, _notes(model, ask), activations(kernels))
+    return Plan(
+        _name(model, ask),
+        _shape(model, at, tokens),
+        kernels,
+        SOURCES[ask.fusion],
+        _notes(model, ask),
+        activations(kernels),
+    )
 
 
 def _name(model: Model, ask: Ask) -> str:
@@ -158,6 +169,8 @@ def _notes(model: Model, ask: Ask) -> tuple[str, ...]:
         said.append(
             f"layers: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}; the shape is the commonest's"
         )
+    if not model.attentions:
+        said.append("no attention layer: heads and d of the shape stand for the hidden width")
     if any(a.kind == "cross" for a in model.attentions):
         said.append("cross-attention itself is left out: its keys are an image's, whose number no option gives")
     if any(w.part == "vision" for w in model.weights):
