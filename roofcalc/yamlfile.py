@@ -100,7 +100,10 @@ def parse(text: str, origin: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise FileError(f"{origin}{where}: not valid YAML: {error.problem or error.context}") from None
+        problem = error.problem or error.context
+        if mark and "\t" in (text.splitlines() or [""])[mark.line][: mark.column + 1]:
+            problem = "indent with spaces, YAML allows no tabs"
+        raise FileError(f"{origin}{where}: not valid YAML: {problem}") from None
     except yaml.YAMLError as error:
         raise FileError(f"{origin}: not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:

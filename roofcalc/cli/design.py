@@ -40,7 +40,7 @@ def kernel(given: Given) -> None:
     flow.check_outputs(given)
     asked = [name for name in ("design", "new", "schema") if given[name]]
     if len(asked) != 1:
-        raise RoofcalcError("kernel needs one of: a design's YAML file, --new COMMAND-VARIANT, --schema")
+        raise RoofcalcError("kernel needs exactly one of: a design's YAML file, --new COMMAND-VARIANT, --schema")
     if given["schema"]:
         import json
 
@@ -82,14 +82,17 @@ def _params(given: Sequence[str]) -> dict[str, str]:
 
 
 def _lines(reports: Sequence[Report], found: Sequence[Sequence[Finding]]) -> str:
-    """The findings as text, under a heading for each GPU."""
+    """The findings as text, under a heading for each GPU: first those that forbid the kernel there."""
     lines: list[str] = []
     for report, of_gpu in zip(reports, found, strict=True):
         lines += ["", f"Findings on {report.hardware}"]
-        for finding in of_gpu:
-            mark = "✗" if finding.forbids else "·"
+        for finding in sorted(of_gpu, key=lambda finding: not finding.forbids):
             where = f"{finding.kernel}: " if finding.kernel else ""
-            lines.append(f"  {mark} {where}{finding.text}")
+            if finding.forbids:
+                # too little work or traffic runs, but is not the kernel that the design says
+                refused = "cannot be as written" if finding.kind in ("work", "compulsory") else "cannot run"
+                where = f"{refused} on {report.hardware}: {where}"
+            lines.append(f"  {'✗' if finding.forbids else '·'} {where}{finding.text}")
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 from roofcalc.cli import flow
@@ -86,7 +88,7 @@ def print_rows(
 def _figures(gpu: Any, form: str) -> str:
     """Every number of one GPU with its unit and its source, and its on-chip memory against HBM."""
     from roofcalc.hardware import figures
-    from roofcalc.render import listing, units
+    from roofcalc.render import listing
 
     found = figures(gpu)
     rows = [figure._asdict() for figure in found]
@@ -103,7 +105,7 @@ def _figures(gpu: Any, form: str) -> str:
     shown = [
         {
             "figure": figure.path,
-            "value": units.si(figure.value, figure.unit, digits=4, trim=True) if figure.unit else f"{figure.value:,}",
+            "value": _value(figure, form),
             "source": figure.source,
         }
         for figure in found
@@ -114,6 +116,15 @@ def _figures(gpu: Any, form: str) -> str:
     if gpu.aliases:
         head += f" (also {', '.join(gpu.aliases)})"
     return f"{head}\n\n{listing.columns(shown, right=['value'])}\n{_against_hbm(gpu)}"
+
+
+def _value(figure: Any, form: str) -> str:
+    """A figure with its unit; in the table the sizes of on-chip memory are binary, as programmers give them."""
+    from roofcalc.render.units import binary, si
+
+    if form == "table" and figure.unit == "B" and figure.path.startswith(("memory.smem.", "memory.l2.")):
+        return binary(figure.value)
+    return si(figure.value, figure.unit, digits=4, trim=True) if figure.unit else f"{figure.value:,}"
 
 
 def _against_hbm(gpu: Any) -> str:
@@ -159,7 +170,7 @@ def variants(given: Given) -> None:
     if given["format"] in (None, "table"):
         flow.write(given, "\n".join(_page(variant) for variant in chosen))
     else:
-        rows = [{**_variant(variant), "text": inspect.getdoc(variant.build) or ""} for variant in chosen]
+        rows = [{**_variant(variant), "text": _text(variant)} for variant in chosen]
         print_rows(given, "variants", rows, {})
 
 
@@ -174,10 +185,20 @@ def _variant(variant: Any) -> dict[str, str]:
     }
 
 
+_RAISES = re.compile(r"\s*\bRaises \w+[^.]*\.(?=\s|$)")
+
+
+def _text(variant: Any) -> str:
+    """What a variant's docstring says to a reader: all but what it raises."""
+    paragraphs = (inspect.getdoc(variant.build) or "").split("\n\n")
+    kept = [(text, _RAISES.sub("", text).strip()) for text in paragraphs]
+    return "\n\n".join(text if text == told else fill(told, 110) for text, told in kept if told)
+
+
 def _page(variant: Any) -> str:
     """All that is known of a variant, as text."""
     about = _variant(variant)
-    lines = [f"{about['command']} --variant {about['name']}", "", inspect.getdoc(variant.build) or "", ""]
+    lines = [f"{about['command']} --variant {about['name']}", "", _text(variant), ""]
     lines += [
         f"passes:  {about['passes']}",
         f"options: {about['options'] or 'none'}",

@@ -28,7 +28,7 @@ def models(given: Given) -> None:
         rows = [_row(describe(load_model(name), given["kv_dtype"])["model"]) for name in preset_names()]
         print_rows(given, "models", rows, _TEXT)
         return
-    found = describe(load_model(given["name"]), given["kv_dtype"])["model"]
+    found = describe(load_model(given["name"], ""), given["kv_dtype"])["model"]
     if given["format"] in (None, "table"):
         from roofcalc.render.model_page import page
 

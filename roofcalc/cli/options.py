@@ -49,7 +49,9 @@ def one_of(*allowed: str) -> Callable[[str], str]:
         if text not in allowed:
             from roofcalc.quantities import nearest
 
-            raise RoofcalcError(f"{text!r} is not known{nearest(text, allowed)} (choose from {', '.join(allowed)})")
+            near, listed = nearest(text, allowed), f"choose from {', '.join(allowed)}"
+            known = f"{near} ({listed})" if near.startswith("; did you mean") else f"; {listed}"
+            raise RoofcalcError(f"{text!r} is not known{known}")
         return text
 
     return parse

@@ -26,7 +26,8 @@ def export(plan: Plan, name: str, rebuild: Rebuild | None = None) -> str:
     """The design called `name` that gives the report of `plan` to the digit, as YAML text.
 
     `rebuild` plans the same variant at another shape; with it the numbers that follow the sizes are
-    written as formulas over params. Without it every number is written out.
+    written as formulas over params, and notes that quote a size are left out. Without it every number
+    is written out.
     """
     found = samples(plan, rebuild)
     tensors = _tensors(found)
@@ -39,8 +40,10 @@ def export(plan: Plan, name: str, rebuild: Rebuild | None = None) -> str:
         body += _kernel(found, number, tensors)
     memory = fit(found, lambda p: p.memory)
     body.append(f"memory: {_scalar(memory.text)}{_mark([('', memory)], found)}")
-    if plan.notes:
-        body += ["notes:", *(f"  - {_quoted(note)}" for note in plan.notes)]
+    # A note may quote sizes: where the params can change, only what holds at every sampled size is said.
+    notes = [note for note in plan.notes if all(note in sample.plan.notes for sample in found)]
+    if notes:
+        body += ["notes:", *(f"  - {_quoted(note)}" for note in notes)]
     head = [*_comment(plan, len(found) > 1), f"name: {_scalar(name)}", f"source: {_quoted(plan.source)}"]
     params = _params(found, "\n".join(body)) if len(found) > 1 else {}
     if params:

@@ -34,7 +34,7 @@ def seconds(value: Num) -> str:
 
 
 def kib(value: Num) -> str:
-    """Bytes of shared memory, whose limits are whole KiB."""
+    """Bytes of a block: its shared memory, whose limits are whole KiB, and its loads in flight."""
     return f"{value / 1024:.4g} KiB" if value < 1024 * 10_000 else f"{count(value // 1024)} KiB"
 
 

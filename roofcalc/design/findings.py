@@ -33,7 +33,7 @@ def findings(design: Design, report: Report, hardware: Hardware) -> tuple[Findin
     limits = hardware.limits
     found: list[Finding] = []
     for kernel, row in zip(design.plan.kernels, report.kernels, strict=True):
-        found += [*_tile(kernel, limits), *_fill(kernel, row, limits), *_roofs(row)]
+        found += [*_tile(kernel, limits), *_fill(kernel, row, limits), *_roofs(row), *_alone(kernel, row, limits)]
         found += _in_flight(kernel, row, report.peaks["hbm"])
         found += l2(kernel, design.tensors, limits.l2)
         if not any(item.run for item in kernel.work):
@@ -110,19 +110,51 @@ def _fill(kernel: Kernel, row: Row, limits: Limits) -> Iterator[Finding]:
         return
     idle = max(0, limits.sms - grid)
     text = f"{idle} of {limits.sms} SMs never get a block ({percent(idle / limits.sms)})"
+    text = text if idle else f"all {limits.sms} SMs get a block"
     yield Finding("idle SMs", text, name, idle / limits.sms)
     resident = 0 if tile is None else limits.resident(tile)
     if row.waves is None or not resident:
         return
     slots = limits.sms * resident
     room = f"{limits.sms} SMs x {resident} = {count(slots)} slots"
-    yield Finding("waves", f"{count(grid)} {_blocks(grid)} on {room}: {row.waves:.2f} waves", name, row.waves)
+    yield Finding("waves", f"{count(grid)} {_blocks(grid)} on {room}: {_waves(row.waves)}", name, row.waves)
     waves = ceil_div(grid, slots)
     last = grid - (waves - 1) * slots
     if waves > 1:
         text = f"the last of {count(waves)} waves fills {count(last)} of {count(slots)} slots"
         text = f"{text}; {percent(row.sm_use)} of all the waves' slots are used"
         yield Finding("tail", text, name, last / slots)
+
+
+def _waves(number: Num) -> str:
+    """``1 wave``, ``0.24 waves``, ``2.5 waves``."""
+    if number == 1:
+        return "1 wave"
+    return f"{number:.2g} waves" if number < 1 else f"{number:.2f}".rstrip("0").rstrip(".") + " waves"
+
+
+def _alone(kernel: Kernel, row: Row, limits: Limits) -> Iterator[Finding]:
+    """The largest on-chip roof of the SMs with a block alone, where the report counts it for all SMs.
+
+    `own_sms` scales the tensor roof and no other; where it is set, only a roof that would bind is named.
+    """
+    grid, sms = kernel.grid, limits.sms
+    if grid is None or grid >= sms:
+        return
+    counted = kernel.own_sms and kernel.tile is not None
+    whole = {name: row.roofs[name] for name in ("tensor", "vector", "exp", "smem")}
+    alone = [(t * sms / grid, name) for name, t in whole.items() if t and not (counted and name == "tensor")]
+    time, roof = max(alone, default=(0, ""))
+    if not roof or (counted and time <= row.time):
+        return
+    binds, how = f"below the {seconds(row.time)} that binds", ""
+    if time > row.time:
+        binds, how = "which would bind", "; own_sms does not count it, only the tensor roof"
+    if roof == "tensor":
+        how = f"; {'' if kernel.tile else 'give a tile and '}set own_sms: true to count it"
+    reach = f"{count(grid)} {_blocks(grid)} {'reaches' if grid == 1 else 'reach'} {percent(grid / sms)} of the SMs"
+    text = f"{reach}: the {roof} roof of those alone is {seconds(time)}, {binds}{how}"
+    yield Finding("reached SMs", text, kernel.name, time)
 
 
 def _roofs(row: Row) -> Iterator[Finding]:
@@ -147,7 +179,7 @@ def _in_flight(kernel: Kernel, row: Row, bandwidth: float) -> Iterator[Finding]:
     if kernel.in_flight is None or not time or row.bytes / time >= 0.999 * bandwidth:
         return
     reached = row.bytes / time
-    text = f"{size(kernel.in_flight)} in flight a block let memory reach {size(reached)}/s"
+    text = f"{kib(kernel.in_flight)} in flight a block let memory reach {size(reached)}/s"
     text = f"{text}, {percent(reached / bandwidth)} of {size(bandwidth)}/s: more blocks or deeper loads are wanted"
     yield Finding("in flight", text, row.name, reached)
 

@@ -64,7 +64,7 @@ def _check(node: ast.AST, text: str, names: Collection[str]) -> None:
     if isinstance(node, ast.Attribute):
         raise fault(text, f"uses the attribute .{node.attr}, which is not allowed; {_ALLOWED}")
     if not isinstance(node, _KINDS):
-        raise fault(text, f"is more than arithmetic ({type(node).__name__}); {_ALLOWED}")
+        raise _beyond(node, text)
     if isinstance(node, ast.Call):
         _check_call(node, text, names)
     if isinstance(node, ast.Name) and node.id not in names:
@@ -77,10 +77,16 @@ def _check(node: ast.AST, text: str, names: Collection[str]) -> None:
         raise fault(text, _syntax(text, names) if beside else f"has {shown(node.value)} where a number is wanted")
 
 
+def _beyond(node: ast.AST, text: str) -> ExpressionError:
+    return fault(text, f"is more than arithmetic ({type(node).__name__}); {_ALLOWED}")
+
+
 def _check_call(node: ast.Call, text: str, names: Collection[str]) -> None:
     function = node.func
     if isinstance(function, ast.Attribute):
         raise fault(text, f"uses the attribute .{function.attr}, which is not allowed; {_ALLOWED}")
+    if not isinstance(function, _KINDS):
+        raise _beyond(function, text)
     if not isinstance(function, ast.Name) or function.id in names:
         before = ast.unparse(function)
         before = before if isinstance(function, ast.Name | ast.Constant) else f"({before})"

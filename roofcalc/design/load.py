@@ -100,8 +100,11 @@ class _Reader:
     def times(self, place: Place, text: str, elements: Num) -> Num:
         """The whole number of elements that are `text` times `elements`."""
         found = self._at(place, lambda: evaluate(text, self.names, elements))
-        if not everywhere(found >= 0) or not everywhere(found % 1 == 0):
-            message = f"{text!r} times {elements} elements is {found}; a whole number is wanted"
+        message = f"{text!r} times {elements} elements is {found}"
+        if not everywhere(found >= 0):
+            raise self.document.error(place, f"{message}; at least 0 is wanted")
+        if not everywhere(found % 1 == 0):
+            message = f"{message}; a whole number is wanted"
             raise self.document.error(place, f"{message}: write `elements` with ceil(...)")
         return found
 

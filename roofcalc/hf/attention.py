@@ -37,7 +37,7 @@ def heads_of(keys: Keys, layers: int, hidden: int) -> Heads:
     """Heads of every layer, with those rules of multi-query and grouped types that no size states.
 
     Raises ModelError where heads is no multiple of KV heads, or the width does not divide by the heads
-    and no key gives the head dim.
+    and no key gives the head dim. Neither matters to latent attention, whose widths are keys of their own.
     """
     if keys.model_type == "jetmoe":
         return _jetmoe(keys, layers)
@@ -45,6 +45,8 @@ def heads_of(keys: Keys, layers: int, hidden: int) -> Heads:
     if any(h is None for h in listed):
         keys.need("heads")
     heads = tuple(h or 0 for h in listed)
+    if keys.size("kv_lora_rank", 0):
+        return Heads(heads, heads, (keys.need("qk_nope_head_dim") + keys.need("qk_rope_head_dim"),) * layers)
     dims = keys.per_layer("head dim", layers)
     name = keys.log["heads"]
     for h, d in zip(heads, dims, strict=True):

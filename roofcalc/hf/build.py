@@ -128,11 +128,18 @@ def _defaulted(keys: Keys) -> tuple[str, ...]:
     return tuple(f"{figure}: {source}" for figure, source in keys.log.items() if "(default of " in source)
 
 
+def _figure_and_key(line: str) -> str:
+    """``tied (tie_word_embeddings)`` for ``tied: tie_word_embeddings (default of gpt2)``."""
+    figure, _, source = line.partition(": ")
+    key = source.partition(" (default of ")[0]
+    return figure if key == figure else f"{figure} ({key})"
+
+
 def _notes(keys: Keys, outer: Keys, layers: tuple[Layer, ...], notes: list[str]) -> tuple[str, ...]:
     if _defaulted(keys):
         notes.append(
             f"not in the file, taken from the class of {keys.class_type}: "
-            + ", ".join(line.split(":")[0] for line in _defaulted(keys))
+            + ", ".join(_figure_and_key(line) for line in _defaulted(keys))
         )
     if keys.flag("is_encoder_decoder") or outer.flag("is_encoder_decoder"):
         notes.append("an encoder-decoder: the decoder alone is described, as if it stood by itself")

@@ -133,6 +133,8 @@ def _group(layer: Layer, found: list[int]) -> dict[str, Any]:
         "head_dim": a.head_dim if a else None,
         "v_head_dim": a.v_head_dim if a else None,
         "window": a.window if a else None,
+        "kv_lora_rank": a.kv_lora_rank if a else None,
+        "rope_dim": a.rope_dim if a else None,
         "state": {
             "kind": s.kind,
             "inner": s.inner,

@@ -37,8 +37,10 @@ def preset_source(name: str) -> dict[str, Any]:
     return dict(_preset(name)["roofcalc"])
 
 
-def load_model(name_or_path: str) -> Model:
+def load_model(name_or_path: str, said: str = "--model ") -> Model:
     """A preset by its name, or the model of a config.json (or of a folder that holds one).
+
+    `said` stands before the name in errors about it: the option that gave it.
 
     Raises ModelError, in one line that names the file and the key, for what cannot be read.
     """
@@ -47,24 +49,24 @@ def load_model(name_or_path: str) -> Model:
             {k: v for k, v in _preset(name_or_path).items() if k != "roofcalc"}, name_or_path, name_or_path
         )
     if not name_or_path or len(name_or_path) > 1024 or "\0" in name_or_path:
-        raise ModelError(f"--model {name_or_path[:40]!r} is no name and no path")
+        raise ModelError(f"{said}{name_or_path[:40]!r} is no name and no path")
     path = Path(name_or_path)
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelError(f"{name_or_path}: a folder without config.json")
         path = path / "config.json"
     if not path.is_file():
-        raise ModelError(_unknown(name_or_path))
+        raise ModelError(_unknown(name_or_path, said))
     name = path.parent.resolve().name if path.name == "config.json" else path.stem
     return build(_read(path), name, str(path))
 
 
-def _unknown(name: str) -> str:
+def _unknown(name: str, said: str) -> str:
     if "/" in name or name.endswith(".json"):
         return f"{name}: no such file"
     near = get_close_matches(name, preset_names(), 1)
     hint = f"; did you mean {near[0]}" if near else ""
-    return f"--model {name!r} is neither a file nor a preset; presets are {', '.join(preset_names())}{hint}"
+    return f"{said}{name!r} is neither a file nor a preset; presets are {', '.join(preset_names())}{hint}"
 
 
 def _read(path: Path) -> Any:

@@ -39,7 +39,7 @@ def naive(shape: Shape, limits: Limits) -> Plan:
 
     kernels = launches(shape, build)
     written = sum((a.bytes for k in kernels for a in k.accesses if a.tensor in "SP" and a.mode == "write"), 0)
-    return Plan("naive", shape, kernels, NAIVE_SOURCE, intensity(shape, shape.group), written)
+    return Plan("naive", shape, kernels, NAIVE_SOURCE, intensity(shape, shape.group, kernels), written)
 
 
 REPLICATED_SOURCE = "repeat_kv of common model code (Hugging Face transformers), a common bug"
@@ -69,7 +69,7 @@ def replicated(shape: Shape, limits: Limits, *, splits: int | str | None = None)
         "a common bug: K and V of a KV head are copied for each of its query heads (repeat_kv, "
         "repeat_interleave, expand and reshape); a kernel that takes kv_heads reads the cache once instead",
     )
-    said = (*bug, *intensity(wide, 1), *notes(wide, limits, units, kernels))
+    said = (*bug, *intensity(wide, 1, kernels), *notes(wide, limits, units, kernels))
     memory = sum((a.bytes for k in copied for a in k.accesses if a.mode == "write"), 0) + partial_bytes(
         kernels
     )
@@ -106,5 +106,5 @@ def flash_gqa(shape: Shape, limits: Limits) -> Plan:
 def _unsplit(
     name: str, source: str, shape: Shape, limits: Limits, units: Units, kernels: tuple[Kernel, ...]
 ) -> Plan:
-    said = (*intensity(shape, shape.group), *machine(limits, kernels[0]), *padding(shape, units))
+    said = (*intensity(shape, shape.group, kernels), *machine(limits, kernels[0]), *padding(shape, units))
     return Plan(name, shape, kernels, source, (*said, *makespan(shape, units)))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from roofcalc.core import Kernel, Limits, Shape
 from roofcalc.models.cache import SCALED, element_bytes, visible
 from roofcalc.models.decode_parts import Units
 from roofcalc.numeric import Num, is_array
+
+PARTIAL = ("O_partial", "L_partial")
+"""What every split leaves for the kernel that combines them."""
 
 
 def plain(*sizes: Num) -> bool:
@@ -13,15 +18,47 @@ def plain(*sizes: Num) -> bool:
     return not any(is_array(size) for size in sizes)
 
 
-def intensity(shape: Shape, group: Num) -> tuple[str, ...]:
-    """The intensity of attention over a long cache, and why no kernel changes it."""
+def counted(number: Num, one: str) -> str:
+    """`1 page`, `2 pages`."""
+    return f"{number} {one}" if str(number) == "1" else f"{number} {one}s"
+
+
+def intensity(shape: Shape, group: Num, kernels: Sequence[Kernel]) -> tuple[str, ...]:
+    """The intensity of attention over a long cache, why no kernel changes it, and that of `kernels`."""
     if not plain(shape.T, group, shape.d):
         return ()
     each = element_bytes(shape)
     scaled = f" ({shape.kv_dtype} with its fp16 scale and zero)" if shape.kv_dtype in SCALED else ""
     return (
-        f"intensity: T × heads/kv_heads × 2 / bytes per element = {shape.T} × {group} × 2 / {each:.4g}{scaled} "
-        f"= {shape.T * group * 2 / each:.4g} FLOP/B, whatever the batch and the number of keys",
+        f"intensity of the cache's reads alone: T × heads/kv_heads × 2 / bytes per element = {shape.T} × {group} "
+        f"× 2 / {each:.4g}{scaled} = {shape.T * group * 2 / each:.4g} FLOP/B, whatever the batch and the number "
+        "of keys",
+        *beside(shape.T * group * 2 / each, kernels),
+    )
+
+
+def beside(alone: float, kernels: Sequence[Kernel]) -> tuple[str, ...]:
+    """What the other traffic makes of the intensity of the cache's reads `alone`, where it shows."""
+    useful, moved = _flops(kernels), sum((kernel.bytes_through("hbm") for kernel in kernels), 0)
+    if not plain(useful, moved) or useful / moved > 0.95 * alone:
+        return ()
+    return (f"with all else that moves (queries, output, scores, partial results) it is {useful / moved:.3g} FLOP/B",)
+
+
+def _flops(kernels: Sequence[Kernel]) -> Num:
+    return sum((work.ops for kernel in kernels for work in kernel.work), 0)
+
+
+def unfinished(kernels: Sequence[Kernel], splits: Num) -> tuple[str, ...]:
+    """That partial results are most of what moves, where they are."""
+    lines = [line for kernel in kernels for line in kernel.accesses if line.tier == "hbm"]
+    part = sum((line.bytes for line in lines if line.tensor in PARTIAL), 0)
+    whole = sum((line.bytes for line in lines), 0)
+    if not plain(part, whole, splits) or 2 * part <= whole:
+        return ()
+    return (
+        f"partial results, written and read again, are {part / 1e6:.1f} of the {whole / 1e6:.1f} MB that move at "
+        f"{splits} splits; fewer splits move less, and --splits auto takes the fastest number",
     )
 
 
@@ -32,7 +69,8 @@ def machine(limits: Limits, kernel: Kernel) -> tuple[str, ...]:
         return ()
     resident = max(1, limits.resident(tile))
     slots = limits.sms * resident
-    head = f"{kernel.name}: {units} work units on {limits.sms} SMs x {resident}, {units / slots:.3g} waves"
+    waves = counted(f"{units / slots:.3g}", "wave")
+    head = f"{kernel.name}: {counted(units, 'work unit')} on {limits.sms} SMs x {resident}, {waves}"
     if units < limits.sms:
         return (f"{head}: {100 * (1 - units / limits.sms):.1f} % of the SMs idle",)
     if units > slots and units % slots:
@@ -57,7 +95,7 @@ def padding(shape: Shape, units: Units) -> tuple[str, ...]:
 
 def makespan(shape: Shape, units: Units) -> tuple[str, ...]:
     """In a batch of unlike lengths, the sequence that the launch waits for."""
-    if shape.lengths is None:
+    if shape.lengths is None or len(set(shape.lengths)) == 1:
         return ()
     keys = [visible(one).S for one in shape.sequences]
     most, mean = max(keys), sum(keys) / len(keys)

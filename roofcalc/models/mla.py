@@ -7,7 +7,7 @@ from dataclasses import replace
 from roofcalc.core import Kernel, Limits, Plan, RoofcalcError, Shape
 from roofcalc.models import variant
 from roofcalc.models.cache import at_least_one, checked, visible
-from roofcalc.models.decode_notes import intensity, plain
+from roofcalc.models.decode_notes import beside, intensity, plain
 from roofcalc.models.decode_parts import Units, attention, combine, key_tile, launches
 from roofcalc.models.latent import HEAD_DIM, LORA_RANK, ROPE_DIM, latent
 from roofcalc.models.splitting import SPLIT_ROWS, capped, notes, packed, partial_bytes, resolve, split_kernels
@@ -53,7 +53,7 @@ def mla(
         return kernel, *combine(single, mine.splits, splits is None)
 
     kernels = launches(inner, build)
-    said = (*_intensity(inner, rank, rope), *notes(inner, limits, units, kernels))
+    said = (*_intensity(inner, rank, rope, kernels), *notes(inner, limits, units, kernels))
     return Plan("mla", inner, kernels, MLA_SOURCE, said, partial_bytes(kernels))
 
 
@@ -61,17 +61,19 @@ def _expanded(wide: Shape, limits: Limits, splits: int | str | None) -> Plan:
     units = resolve(splits, wide, limits, packed(wide, limits))
     kernels = split_kernels(wide, units, auto=splits is None)
     note = f"not absorbed: K of {wide.d} and V of {wide.dv} numbers are cached and read for every head"
-    said = (note, *intensity(wide, 1), *notes(wide, limits, units, kernels))
+    said = (note, *intensity(wide, 1, kernels), *notes(wide, limits, units, kernels))
     return Plan("mla", wide, kernels, MLA_SOURCE, said, partial_bytes(kernels))
 
 
-def _intensity(shape: Shape, rank: Num, rope: Num) -> tuple[str, ...]:
+def _intensity(shape: Shape, rank: Num, rope: Num, kernels: tuple[Kernel, ...]) -> tuple[str, ...]:
     """The intensity that one latent for all heads gives: T · heads rows share each read."""
     if not plain(shape.T, shape.heads):
         return ()
     token = sum(a.bytes for a in (t.read() for t in latent(replace(shape, batch=1, S=1), rank, rope)))
     value = 2 * shape.T * shape.heads * (shape.d + shape.dv) / token
     return (
-        f"intensity: T × heads × 2 × (d + dv) / bytes of a token = {shape.T} × {shape.heads} × 2 × "
-        f"({shape.d} + {shape.dv}) / {token} = {value:.4g} FLOP/B, whatever the batch and the number of keys",
+        f"intensity of the cache's reads alone: T × heads × 2 × (d + dv) / bytes of a token = {shape.T} × "
+        f"{shape.heads} × 2 × ({shape.d} + {shape.dv}) / {token} = {value:.4g} FLOP/B, whatever the batch and the "
+        "number of keys",
+        *beside(value, kernels),
     )

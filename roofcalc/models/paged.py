@@ -5,7 +5,7 @@ from __future__ import annotations
 from roofcalc.core import BITS, Access, Kernel, Limits, Plan, Shape, Tensor
 from roofcalc.models import variant
 from roofcalc.models.cache import at_least_one, cached, checked, visible
-from roofcalc.models.decode_notes import intensity, plain
+from roofcalc.models.decode_notes import counted, intensity, plain
 from roofcalc.models.decode_parts import Units, attention, combine, launches, moved
 from roofcalc.models.splitting import capped, notes, packed, partial_bytes, resolve
 from roofcalc.numeric import Num, ceil_div, everywhere
@@ -58,9 +58,8 @@ def paged(
         return kernel, *combine(single, mine.splits, automatic)
 
     kernels = launches(shape, build)
-    table = sum((a.bytes for a in kernels[0].accesses if a.tensor == "block_table" and a.tier == "hbm"), 0)
-    said = (*_notes(shape, size), *intensity(shape, shape.group), *notes(shape, limits, units, kernels))
-    return Plan("paged", shape, kernels, PAGED_SOURCE, said, partial_bytes(kernels) + table)
+    said = (*_notes(shape, size), *intensity(shape, shape.group, kernels), *notes(shape, limits, units, kernels))
+    return Plan("paged", shape, kernels, PAGED_SOURCE, said, partial_bytes(kernels))
 
 
 def _table(shape: Shape, units: Units, page_size: Num) -> tuple[Access, ...]:
@@ -74,7 +73,7 @@ def _table(shape: Shape, units: Units, page_size: Num) -> tuple[Access, ...]:
 
 def _notes(shape: Shape, page_size: Num) -> tuple[str, ...]:
     layout = (
-        f"pages of {page_size} tokens, layout [page, token, KV head, d] (vLLM), K and V apart",
+        f"pages of {counted(page_size, 'token')}, layout [page, token, KV head, d] (vLLM), K and V apart",
         "a stock kernel for contiguous K and V cannot read pages: it needs a kernel that follows the block "
         "table, or a copy of the cache first (one more read and write of it)",
     )
@@ -83,7 +82,7 @@ def _notes(shape: Shape, page_size: Num) -> tuple[str, ...]:
     repeat = 1 if shape.lengths else shape.batch
     held = repeat * page_size * sum(pages(one, page_size) for one in shape.sequences)
     valid = repeat * sum(visible(one).S for one in shape.sequences)
-    allocated = f"{held} tokens are allocated in whole pages, {valid} of them valid and read"
+    allocated = f"{counted(held, 'token')} allocated in whole pages, {valid} of them valid and read"
     lost = sum(array.elements for one in shape.sequences for array in waste(one, page_size))
     if everywhere(lost == 0):
         return (*layout, allocated)

@@ -22,5 +22,5 @@ def split_kv(shape: Shape, limits: Limits, *, splits: int | str | None = None) -
     checked(shape)
     units = resolve(splits, shape, limits, packed(shape, limits))
     kernels = split_kernels(shape, units, auto=splits is None)
-    said = (*intensity(shape, shape.group), *notes(shape, limits, units, kernels))
+    said = (*intensity(shape, shape.group, kernels), *notes(shape, limits, units, kernels))
     return Plan("split-kv", shape, kernels, SPLIT_SOURCE, said, partial_bytes(kernels))

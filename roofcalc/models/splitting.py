@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from roofcalc.core import BITS, Kernel, Limits, RoofcalcError, Shape
 from roofcalc.models.cache import at_least_one, visible
-from roofcalc.models.decode_notes import machine, makespan, padding
+from roofcalc.models.decode_notes import PARTIAL, machine, makespan, padding, unfinished
 from roofcalc.models.decode_parts import Units, attention, combine, key_tile, launches, one
 from roofcalc.models.tiles import FLASH3_HEADS, MixedTiles, flash3_tile
 from roofcalc.numeric import Num, ceil_div, everywhere, minimum
@@ -25,17 +25,6 @@ def packed(shape: Shape, limits: Limits, splits: Num = 1) -> Units:
     """Units of the split kernel: a 64-row tile that holds the T rows of every query head of a group."""
     keys = split_keys(one(shape.d))
     return Units(shape.group, key_tile(shape, limits, block_q=SPLIT_ROWS, most=keys), splits)
-
-
-def flash2_choice(shape: Shape, limits: Limits) -> Num:
-    """The splits that FlashAttention-2 chooses for `shape`.
-
-    It packs the query heads of a group only for one token without a window; else every head is its own
-    unit and reads its group's keys itself.
-    """
-    pack = shape.group if everywhere(shape.T == 1) and shape.window is None else 1
-    tiles = shape.batch * (shape.heads // pack) * ceil_div(shape.T * pack, SPLIT_ROWS)
-    return flash_splits(tiles, SLOTS * limits.sms, ceil_div(shape.S, split_keys(one(shape.d))))
 
 
 def flash3_choice(shape: Shape, limits: Limits) -> Num:
@@ -57,7 +46,11 @@ def flash3_choice(shape: Shape, limits: Limits) -> Num:
 
 
 def default_splits(shape: Shape, limits: Limits, units: Units) -> Num:
-    """The splits where none are given: FlashAttention-2's rule on the kernel's own units and blocks."""
+    """The splits where none are given: FlashAttention-2's rule on the kernel's own units and blocks.
+
+    The library itself packs the query heads of a group only for one token without a window, and counts
+    the blocks of keys outside a window too; for those cases the rule is the same and its counts are not.
+    """
     blocks = ceil_div(visible(shape).S, units.block_kv)
     return flash_splits(replace(units, splits=1).count(shape), SLOTS * limits.sms, blocks)
 
@@ -90,7 +83,7 @@ def capped(units: Units, shape: Shape) -> Units:
 def partial_bytes(kernels: tuple[Kernel, ...]) -> Num:
     """Bytes of the partial outputs and log-sum-exps that lie between the two kernels."""
     lines = (line for kernel in kernels for line in kernel.accesses)
-    return sum((a.bytes for a in lines if a.tensor in ("O_partial", "L_partial") and a.mode == "write"), 0)
+    return sum((a.bytes for a in lines if a.tensor in PARTIAL and a.mode == "write"), 0)
 
 
 def split_kernels(shape: Shape, units: Units, name: str = "split", auto: bool = False) -> tuple[Kernel, ...]:
@@ -108,6 +101,7 @@ def notes(shape: Shape, limits: Limits, units: Units, kernels: tuple[Kernel, ...
     said = (machine(limits, kernel) for kernel in kernels)
     return (
         *(note for notes in said for note in notes),
+        *unfinished(kernels, units.splits),
         *padding(shape, units),
         *makespan(shape, units),
     )

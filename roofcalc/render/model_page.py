@@ -26,12 +26,22 @@ def _sizes(m: Mapping[str, Any]) -> list[str]:
         f"{m['layers']} layers",
         f"hidden {m['hidden']:,}",
         f"vocabulary {m['vocab']:,}",
-        f"{m['dtype']} weights",
+        *([f"context {m['context']:,}"] if m["context"] else []),
+        _weights(m),
     ]
     lines = [" · ".join([m["name"], *words])]
     for group in m["layer_groups"]:
         lines.append(f"  {group['count']:3d} x {_group(group)}")
     return lines
+
+
+def _weights(m: Mapping[str, Any]) -> str:
+    """``bf16 weights``, ``fp8 weights, bf16 rest``, ``4-bit awq weights, fp16 rest``."""
+    q = m["quantisation"]
+    if not q:
+        return f"{m['dtype']} weights"
+    bits = "" if f"{q['bits']:g}" in q["method"] else f"{q['bits']:g}-bit "
+    return f"{bits}{q['method']} weights, {m['dtype']} rest"
 
 
 def _group(group: Mapping[str, Any]) -> str:
@@ -40,7 +50,10 @@ def _group(group: Mapping[str, Any]) -> str:
         widths = f"{group['head_dim']}"
         if group["v_head_dim"] != group["head_dim"]:
             widths += f"/{group['v_head_dim']}"
-        words.append(f"{group['heads']} heads, {group['kv_heads']} KV heads of {widths}")
+        many = f"{group['kv_heads']} KV {'head' if group['kv_heads'] == 1 else 'heads'} of {widths}"
+        if group["kv_lora_rank"]:
+            many = f"latent {group['kv_lora_rank']} + {group['rope_dim']}"
+        words.append(f"{group['heads']} heads{f' of {widths}' if group['kv_lora_rank'] else ''}, {many}")
         words.append(f"window {group['window']:,}" if group["window"] else "full attention")
     mlp = group["mlp"]
     if mlp and mlp["experts"]:
@@ -85,8 +98,8 @@ def _memory(m: Mapping[str, Any]) -> list[str]:
 
 
 def _origin(m: Mapping[str, Any]) -> list[str]:
-    keys = ", ".join(f"{what} from {key}" for what, key in m["sources"].items())
+    # What the class gave is in a note; it is no key of the file.
+    read = {what: key for what, key in m["sources"].items() if f"{what}: {key}" not in m["defaulted"]}
+    keys = ", ".join(key if key == what else f"{what} from {key}" for what, key in read.items())
     lines = [f"Keys read: {keys}."] if keys else []
-    if m["defaulted"]:
-        lines.append(f"Defaults of the configuration class: {', '.join(m['defaulted'])}.")
     return [*lines, *(f"Note: {note}" for note in m["notes"])]

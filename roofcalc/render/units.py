@@ -49,6 +49,14 @@ def size(value: Num | None) -> str:
     return si(value, "B")
 
 
+def binary(value: Num | None) -> str:
+    """Bytes of on-chip memory, binary: ``164 KiB``, ``40 MiB``."""
+    if value is None:
+        return NONE
+    kib = float(value) / 1024
+    return f"{kib:.4g} KiB" if kib < 1024 else f"{kib / 1024:.4g} MiB"
+
+
 def intensity(value: Num | None) -> str:
     """FLOP per byte: one digit after the point, whole from 1000 on, two significant digits below 1."""
     if value is None:
