@@ -16,6 +16,7 @@ from roofcalc.models import Variant, variants
 from roofcalc.models.choice import GENERATIONS
 from roofcalc.models.elementwise import step
 from roofcalc.models.linear import linear
+from roofcalc.models.standard import softmax_in_fp32
 from roofcalc.numeric import Num, maximum
 from roofcalc.predict_host import WALL, issued, launch_time, mode_of, step_plan
 from roofcalc.quantities import nearest
@@ -45,6 +46,7 @@ CUDNN_ROWS, CUDNN_KEYS = 128, 128
 """cuDNN's forward tile on Hopper; half the keys for d above 128. Of the tiles tried it fits cuDNN 9.19 best."""
 
 MASKED, ADDED = "mask", "add_mask"
+WIDE = "softmax_fp32"
 
 
 class Unpredictable(RoofcalcError):
@@ -74,10 +76,11 @@ class Question:
         gpu = hardware or self.hardware
         report = estimate(self.plan, gpu, self.cache, self.library)
         roofline, expected = _of(report, self.kernel)
-        if self.mode is not None:
-            whole = timing(report, gpu.launch, "graph" if self.mode == "graph" else "eager")
-            return whole.step, float("nan") if whole.expected is None else whole.expected
         calibration, _ = gpu.calibrated
+        if self.mode is not None:
+            issue = None if calibration is None else issued(self.plan.kernels, calibration.host, self.library)
+            whole = timing(report, gpu.launch, "graph" if self.mode == "graph" else "eager", issue=issue)
+            return whole.step, float("nan") if whole.expected is None else whole.expected
         if self.wall and calibration is not None:
             expected = maximum(expected, issued(self.plan.kernels, calibration.host, self.library))
         return roofline, expected
@@ -166,6 +169,8 @@ def _attention(plain: Mapping[str, Any], sizes: Mapping[str, Num], hardware: Har
         kv_dtype=str(plain["kv_dtype"]),
         direction=str(plain["pass"]),  # type: ignore[arg-type]  # Shape checks it
     )
+    if kernel == WIDE:
+        return Plan("eager", shape, softmax_in_fp32(shape), "measured"), ""
     plan = variant.plan(shape, hardware.limits, _options(variant, plain, kernel))
     return _adapted(plan, plain, kernel), MASKED if kernel == ADDED else kernel
 

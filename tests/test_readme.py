@@ -16,7 +16,7 @@ SHOWN = re.findall(r"^    \$ roofcalc (.*)\n((?:(?:    .*)?\n)*)", README, re.MU
 NAMED = [
     command
     for command in re.findall(r"`roofcalc ([^`]*)`", README)
-    if not re.search(r"[A-Z]{4}|\[|>|mine|my_kernel", command)
+    if not re.search(r"[A-Z]{4}|\[|>|mine|my_kernel|my\.csv", command)
 ]
 
 Run = Callable[..., Ran]

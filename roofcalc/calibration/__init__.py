@@ -71,7 +71,7 @@ def _terms(
         case "mean":
             return memory.mean(kernel, c.elementwise, gpu)
         case "softmax":
-            return memory.softmax(kernel, c.softmax, gpu)
+            return memory.softmax(kernel, c.softmax, c.elementwise, gpu)
         case "softmax_backward":
             return memory.softmax_backward(kernel, c.softmax, c.elementwise, gpu)
         case "bmm":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roofcalc.calibration.machine import Machine, bytes_time, longer, overlapped, streamed
-from roofcalc.core import Kernel, Term
+from roofcalc.core import BITS, Kernel, Term
 from roofcalc.numeric import Num, ceil_div, log2, maximum, minimum, where
 
 if TYPE_CHECKING:
@@ -84,15 +84,18 @@ WARP_COLUMNS, PADDED_COLUMNS, REGISTER_COLUMNS, SOFTMAX_THREADS = 1024, 2048, 92
 """Where PyTorch changes its softmax kernel (aten/src/ATen/native/cuda/SoftMax.cu), in columns; block size."""
 
 
-def softmax(kernel: Kernel, c: Softmax, gpu: Machine) -> tuple[Term, ...]:
-    """PyTorch's forward softmax of bf16 or fp16 rows: one of four kernels by the length of a row.
+def softmax(kernel: Kernel, c: Softmax, e: Elementwise, gpu: Machine) -> tuple[Term, ...]:
+    """PyTorch's forward softmax: one of four kernels by the length of a row.
 
     Up to 1024 columns a warp holds a row; up to 2048 it does with the row padded to 2048. Up to about
     9200 a block of 1024 threads holds it, R = ceil(columns / 1024) values a thread, loaded two bytes at a
-    time: bound by latency, so 20 % of HBM at any size. Longer rows are staged in shared memory.
+    time: bound by latency, so 20 % of HBM at any size. Longer rows are staged in shared memory. All of it counts
+    elements: fp32 rows take as long as 16-bit ones, unless their bytes bind.
     """
     rows, columns = kernel.sizes["rows"], kernel.sizes["columns"]
-    moved = bytes_time(kernel, gpu, 1, 1)
+    every = bytes_time(kernel, gpu, 1, 1)
+    width = sum((BITS[access.dtype] for access in kernel.accesses), 0) / (2 * BITS["bf16"])
+    moved = every / width
     values = ceil_div(columns, SOFTMAX_THREADS)
     chain = rows / gpu.sms * c.value * maximum(values - c.saved, 0)
     by_length = where(
@@ -100,6 +103,7 @@ def softmax(kernel: Kernel, c: Softmax, gpu: Machine) -> tuple[Term, ...]:
         moved / c.warp,
         where(columns <= PADDED_COLUMNS, moved / c.padded, where(columns <= REGISTER_COLUMNS, chain, moved / c.shared)),
     )
+    by_length = maximum(by_length, every / e.hbm)
     slow = c.masked if kernel.sizes.get("masked") else 0.0
     return (
         Term("floor", c.floor, "launch and first row"),

@@ -43,7 +43,7 @@ def _pv(shape: Shape, limits: Limits, t: Tensors) -> Kernel:
     )
 
 
-def _softmax(shape: Shape, _limits: Limits, t: Tensors) -> Kernel:
+def _softmax(shape: Shape, _limits: Limits | None, t: Tensors) -> Kernel:
     return Kernel(
         "softmax",
         softmax_work(shape.pairs, shape.square, "pairs"),
@@ -51,6 +51,20 @@ def _softmax(shape: Shape, _limits: Limits, t: Tensors) -> Kernel:
         family="softmax",
         sizes={"rows": shape.batch * shape.heads * shape.T, "columns": shape.S},
     )
+
+
+def softmax_in_fp32(shape: Shape) -> tuple[Kernel, ...]:
+    """PyTorch's softmax(dtype=float32): fused for fp16 scores, for bf16 a cast and then a softmax of fp32 rows."""
+    t = tensors(shape)
+    wide = replace(t.S, dtype="fp32")
+    source = t.S
+    cast: tuple[Kernel, ...] = ()
+    if shape.dtype == "bf16":
+        why = "0 (a cast)"
+        cast = (elementwise("cast", (t.S.read(), wide.write()), 0 * shape.pairs, 0 * shape.square, why, "indexed"),)
+        source = wide
+    one = _softmax(shape, None, t)
+    return (*cast, replace(one, accesses=(source.read(), replace(t.P, dtype="fp32").write())))
 
 
 def _scale(shape: Shape, _limits: Limits, t: Tensors) -> Kernel:
