@@ -58,6 +58,10 @@ def _kernel(row: Row) -> Iterator[str]:
         yield from _aligned(
             [(f"  {t.name}", _signed(t.seconds), t.why) for t in row.terms if abs(t.seconds) >= _NOISE]
         )
+        if row.terms:
+            most = max(row.terms, key=lambda term: float(term.seconds))
+            share = units.percent(min(1, most.seconds / row.expected))
+            yield f"  attack {most.name} first: {share} of the expected time"
 
 
 def _access(row: Row, access: Access) -> tuple[str, ...]:

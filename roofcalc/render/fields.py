@@ -124,13 +124,14 @@ def shape_line(report: Report) -> str:
     if not isinstance(shape, Shape):
         return " · ".join([*(f"{name}={value}" for name, value in shape_fields(report).items()), shape.dtype])
     window = [f"window {shape.window}"] if shape.window is not None else []
+    keys = ",".join(map(str, shape.lengths)) if shape.lengths else shape.S
     return " · ".join(
         [
             f"batch {shape.batch}",
-            f"{shape.heads} heads",
-            *([] if shape.kv_heads == shape.heads else [f"{shape.kv_heads} KV heads"]),
+            f"{shape.heads} {'head' if shape.heads == 1 else 'heads'}",
+            *([] if shape.kv_heads == shape.heads else [f"{shape.kv_heads} KV head{'s' * (shape.kv_heads != 1)}"]),
             f"T={shape.T}",
-            *([] if shape.S == shape.T else [f"S={shape.S}"]),
+            *([] if shape.S == shape.T and not shape.lengths else [f"S={keys}"]),
             f"d={shape.d}",
             *([] if shape.dv == shape.d else [f"dv={shape.dv}"]),
             shape.dtype,
@@ -140,3 +141,12 @@ def shape_line(report: Report) -> str:
             *([] if shape.direction == "fwd" else [shape.direction]),
         ]
     )
+
+
+def effective(row: Row) -> str:
+    """What the expected time makes of the resource that binds: bytes of HBM or FLOP in a second."""
+    if row.expected is None or row.roof is None or not row.expected:
+        return ""
+    if row.roof in ("hbm", "l2", "smem"):
+        return units.si(row.bytes / row.expected, "B/s") if row.bytes else ""
+    return units.si(row.flops / row.expected, "FLOP/s")

@@ -14,13 +14,13 @@ from rich.text import Text
 from roofcalc.core import Report, Row
 from roofcalc.numeric import Num
 from roofcalc.render import units, words
-from roofcalc.render.fields import Key, kernel_keys, roof_name
+from roofcalc.render.fields import Key, effective, kernel_keys, roof_name
 
 NOTICEABLE = 1.05
 """Executed over useful FLOP from which the executed ones get a column of their own."""
 
 _REMARK = 16
-_LEAST_WANTED = ("share", "launches", "FLOP/B", "executed", "FLOP", "HBM", "speed-up", "bound")
+_LEAST_WANTED = ("share", "effective", "launches", "FLOP/B", "executed", "FLOP", "HBM", "speed-up", "bound")
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,7 @@ _TIMES: dict[str, _Cell] = {
     "bound": roof_name,
     "roofline": lambda row: units.seconds(row.time),
     "expected": lambda row: units.seconds(row.expected, 2),
+    "effective": effective,
     "share": lambda row: "" if row.share is None else units.percent(row.share),
 }
 
@@ -155,6 +156,7 @@ def _columns(of: Sequence[Line], gpus: Sequence[str]) -> Iterator[Column]:
         "launches": all(row.launches == 1 for row in rows if row.name != "total"),
         "executed": all(row.executed_flops <= NOTICEABLE * row.flops for row in rows),
         "expected": all(row.expected is None for row in rows),
+        "effective": all(row.expected is None for row in rows),
     }
     sizes = {head: cell for head, cell in _SIZES.items() if not skipped.get(head)}
     agreed = {head for head, cell in sizes.items() if all(_agree(line, cell) for line in of)}
