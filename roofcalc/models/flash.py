@@ -100,7 +100,7 @@ def flash1(shape: Shape, limits: Limits, *, block_q: int | None = None, block_kv
     2 S d + c (2 T d + 4 T) + (c - 1) T d - 2 T, O in the model's dtype, l and m (the line L) in fp32. The
     causal mask and a window skip empty tiles. Every step rescales O and divides it by l. One thread block a
     head. Raises RoofcalcError for a dtype other than fp16 and bf16 and for a tile that does not fit.
-    `expected` is for the library.
+    `expected` is for the library's later releases, which hand the row blocks of a head to several SMs.
     """
     _check_dtype("flash1", shape, ("fp16", "bf16"))
     block = choose("flash1", shape, FLASH1_HEADS, flash1_tile, block_q, block_kv, largest=math.inf)
@@ -140,7 +140,7 @@ def flash1(shape: Shape, limits: Limits, *, block_q: int | None = None, block_kv
         grid=heads,
         tile=tile,
         family="forward",
-        sizes=tile_sizes(shape, count),
+        sizes=tile_sizes(shape, count) | {"in_turn": True},
     )
     notes = _dtype_notes(shape)
     if not everywhere(maximum(shape.d, shape.dv) <= FLASH1_HEADS[-1]):
