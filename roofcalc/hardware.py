@@ -99,7 +99,7 @@ class Hardware(HardwareFile):
         clock, pipe = self.clocks.fp32 / lender.clocks.fp32, self._per_clock / lender._per_clock
         if lender.calibration is None:
             return None, ""
-        note = f"calibration: borrowed from {lender.architecture} (fitted on the {lender.key})"
+        note = f"calibration: borrowed from {lender.architecture} (fitted on the {lender.key}, not checked on the {self.key})"
         return borrowed(lender.calibration, clock, pipe), note
 
     @property

@@ -125,7 +125,7 @@ def test_no_family_has_more_than_twelve_constants_and_each_says_where_it_is_from
 @pytest.mark.parametrize("gpu", [name for name in names() if name != "h200"])
 def test_a_gpu_without_measurements_borrows_and_says_so(gpu: str) -> None:
     one = report("naive", gpu, T=512)
-    assert "calibration: borrowed from hopper (fitted on the h200)" in one.notes
+    assert any(note.startswith("calibration: borrowed from hopper (fitted on the h200") for note in one.notes)
     assert total(one) > one.total.time
 
 

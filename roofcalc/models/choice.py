@@ -24,7 +24,7 @@ def choose(
         return list(known.values()), {}
     if names:
         chosen = [_named(name, command, known) for name in dict.fromkeys(names)]
-        needs = {"flash3": (NEEDS_HOPPER,)} if GENERATIONS[architecture] == "flash2" else {}
+        needs: dict[str, tuple[str, ...]] = {"flash3": (NEEDS_HOPPER,)} if GENERATIONS[architecture] == "flash2" else {}
         return chosen, needs
     if command == "decode":
         return [known[name] for name in ("naive", "flash", "split-kv")], {}

@@ -130,6 +130,14 @@ def chain(shape: Shape, elementwise: str | tuple[str, ...] | None) -> tuple[str,
     return tuple(step for step in STEPS if step in steps)
 
 
+def _dtype_note(shape: Shape) -> tuple[str, ...]:
+    if shape.dtype not in ("fp8", "int8"):
+        return ()
+    return (
+        f"PyTorch has no eager attention in {shape.dtype}: `expected` is that of its 16-bit kernels at these bytes",
+    )
+
+
 def _row_note(shape: Shape, limits: Limits) -> tuple[str, ...]:
     """The one-pass softmax kernel holds a whole row on chip; the note says where it cannot."""
     row = shape.S * BITS[shape.dtype] // 8
@@ -153,7 +161,11 @@ def _materialised(name: str, source: str, shape: Shape, limits: Limits, steps: t
     memory = t.S.write().bytes + t.P.write().bytes
     memory = memory + (t.D.write().bytes if "dropout" in steps else 0)
     memory = memory + (t.M.read().bytes if "mask" in steps else 0)
-    notes = _row_note(shape, limits) + ((FULL_SQUARE,) if shape.causal or shape.window is not None else ())
+    notes = (
+        _dtype_note(shape)
+        + _row_note(shape, limits)
+        + ((FULL_SQUARE,) if shape.causal or shape.window is not None else ())
+    )
     return Plan(
         variant=name,
         shape=shape,
