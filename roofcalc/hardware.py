@@ -86,7 +86,6 @@ class Hardware(HardwareFile):
             raise HardwareError(f"{self.key} has no {dtype} on its tensor cores; it has {has}")
         return self.tensor[dtype]
 
-
     @cached_property
     def calibrated(self) -> tuple[Calibration | None, str]:
         """The constants of expected times and a note on whose they are, empty where they are this GPU's own.
@@ -99,7 +98,8 @@ class Hardware(HardwareFile):
         clock, pipe = self.clocks.fp32 / lender.clocks.fp32, self._per_clock / lender._per_clock
         if lender.calibration is None:
             return None, ""
-        note = f"calibration: borrowed from {lender.architecture} (fitted on the {lender.key}, not checked on the {self.key})"
+        origin = f"fitted on the {lender.key}, not checked on the {self.key}"
+        note = f"calibration: borrowed from {lender.architecture} ({origin})"
         return borrowed(lender.calibration, clock, pipe), note
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import report
 
 from roofcalc.calibration.fused import Grid, block_time, makespan
 from roofcalc.calibration.linear import linear
@@ -22,7 +23,6 @@ from roofcalc.models import variants
 from roofcalc.models.linear import linear as linear_kernel
 from roofcalc.models.standard import softmax_in_fp32
 from roofcalc.yamlfile import FileError
-from conftest import report
 
 H200 = load("h200")
 
@@ -84,7 +84,12 @@ def softmax_seconds(rows: int, columns: int) -> float:
     kernel = Kernel(
         "softmax", (), (scores.read(), scores.write()), family="softmax", sizes={"rows": rows, "columns": columns}
     )
-    return float(sum(term.seconds for term in softmax(kernel, calibration.softmax, calibration.elementwise, machine(H200, "bf16"))))
+    return float(
+        sum(
+            term.seconds
+            for term in softmax(kernel, calibration.softmax, calibration.elementwise, machine(H200, "bf16"))
+        )
+    )
 
 
 def test_a_longer_row_can_be_quicker_per_byte() -> None:
@@ -271,7 +276,8 @@ def test_flash1_pays_its_re_reads_in_turn_and_takes_about_twice_as_long_as_flash
     for d, heads, measured in ((64, 32, 104e12), (128, 16, 73e12)):
         flops = 4 * 16384**2 * d * heads
         one, two = (
-            report(name, "a100", T=16384, d=d, heads=heads, dtype="fp16").total.expected for name in ("flash1", "flash2")
+            report(name, "a100", T=16384, d=d, heads=heads, dtype="fp16").total.expected
+            for name in ("flash1", "flash2")
         )
         assert flops / one == pytest.approx(measured, rel=0.2)
         assert one / two == pytest.approx(2, rel=0.35)

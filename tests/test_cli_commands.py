@@ -56,6 +56,44 @@ def test_check_says_no_when_the_cache_does_not_fit(run: Run) -> None:
     assert run(*DECODE, "--check").code == 0
 
 
+def test_the_cache_of_a_model_is_that_of_all_its_layers(run: Run) -> None:
+    # Gemma 2 9B: 42 layers of 8192 B a token, half of them with a window of 4096: 21 · 8192 · (131072 + 4096)
+    # = 23.25 GB a sequence; 16 of them are 372 GB
+    asked = ("decode", "--S", "128k", "--model", "gemma-2-9b", "--batch", "16", "--variant", "split-kv")
+    got = run(*asked, "--layer", "1", "--layers", "1", "--check")
+    assert got.code == 1
+    said = " ".join(got.out.split())
+    assert "KV cache of the whole of gemma-2-9b (all 42 layers): 344 kB a token (172 kB once the windows" in said
+    assert "23.3 GB a sequence, 372 GB the batch" in said
+    # 80 GB less 18.5 GB of weights hold 2 such sequences
+    assert "; 2 sequences of 131,072 tokens would." in said
+    assert "beyond the context of gemma-2-9b, 8,192 tokens" in said
+    kept = document(run(*asked, "--format", "json"))["kv_cache"]
+    assert (kept["per_token"], kept["per_sequence"]) == (344_064, 21 * 8192 * (131_072 + 4096))
+
+
+def test_expanded_latents_are_cached_expanded(run: Run) -> None:
+    asked = ("decode", "--S", "8k", "--variant", "mla", "--heads", "128", "--expanded", "--format", "json")
+    kept = document(run(*asked))["kv_cache"]
+    assert (kept["per_token"], kept["batch"]) == (81_920, 671_088_640)  # 128 · (192 + 128) · 2 B
+
+
+def test_a_list_of_lengths_is_echoed(run: Run) -> None:
+    out = run("decode", "--S", "1k,8k,32k", "--kv-heads", "8", "--variant", "flash-gqa").out
+    assert " S=1024,8192,32768 " in out
+    assert "134 MB the longest sequence" in out  # 32768 · 4096 B
+    assert " S=8,8 " in run("decode", "--S", "8,8", "--T", "8").out
+
+
+def test_the_words_of_a_window_and_of_one_head(run: Run) -> None:
+    out = run("decode", "--S", "8k", "--heads", "32", "--kv-heads", "1", "--window", "1k", "--variant", "paged").out
+    assert " 1 KV head " in out
+    assert "Splits of the keys (paged): best" in out
+    assert "SMs busy" in out
+    # 1024 tokens of 512 B: 80e9 / 524288 sequences
+    assert "152,587 sequences of 8,192 tokens would" in out
+
+
 def test_a_latent_model_decodes_against_its_latent(run: Run) -> None:
     found = document(run("decode", "--S", "4k", "--model", "deepseek-v3", "--format", "json"))
     (report,) = found["reports"]
@@ -90,6 +128,55 @@ def test_an_a100_refuses_the_tile_that_an_h100_takes(run: Run) -> None:
     design = str(EXAMPLES / "refused-tile.yaml")
     assert run("kernel", design, "--gpu", "a100", "--check").code == 1
     assert run("kernel", design, "--gpu", "h100", "--check").code == 0
+
+
+def test_what_forbids_a_kernel_is_said_first(run: Run, tmp_path: Path) -> None:
+    out = run("kernel", str(EXAMPLES / "refused-tile.yaml"), "--gpu", "a100").out
+    first = out.split("Findings on A100 SXM4 80 GB\n")[1].splitlines()[0]
+    # (128 + 2 x 128) x 256 x 2 B = 192 KiB against 163 KiB
+    assert first.startswith("  ✗ cannot run on A100 SXM4 80 GB: attention: 192 KiB of shared memory a block, 29 KiB")
+    mine = tmp_path / "mine.yaml"
+    fits = (EXAMPLES / "refused-tile.yaml").read_text()
+    mine.write_text(fits.replace("writes: [O]", "writes: [{tensor: O, tier: l2}]"))
+    first = run("kernel", str(mine)).out.split("Findings on H100 SXM5 80 GB\n")[1].splitlines()[0]
+    assert first.startswith("  ✗ cannot be as written on H100 SXM5 80 GB: O: 0 B of its 67.1 MB are written to memory")
+
+
+def test_a_model_page_says_each_thing_once(run: Run) -> None:
+    out = " ".join(run("models", "deepseek-v3").out.split())
+    # config.json: 61 layers, kv_lora_rank 512, qk_rope_head_dim 64, max_position_embeddings 163840
+    assert "context 163,840 · fp8 weights, bf16 rest" in out
+    assert "128 heads of 192/128, latent 512 + 64" in out
+    assert "KV heads of" not in out
+    falcon = " ".join(run("models", "falcon-7b").out.split())
+    assert "71 heads, 1 KV head of 64" in falcon
+    assert falcon.count("tie_word_embeddings") == 1
+    assert "taken from the class of falcon: tied (tie_word_embeddings), context (max_position_embeddings)" in falcon
+
+
+def test_on_chip_memory_is_shown_in_binary_units(run: Run) -> None:
+    lines = {line.split()[0]: line for line in run("gpus", "a100").out.splitlines() if line.startswith("memory.")}
+    # 164 and 163 KiB a SM and block, 40 MiB of L2 (CUDA programming guide, compute capability 8.0)
+    for figure, value in (("smem.per_sm", "164 KiB"), ("smem.per_block", "163 KiB"), ("l2.capacity", "40 MiB")):
+        assert f" {value} " in lines[f"memory.{figure}"]
+    assert " 80 GB " in lines["memory.hbm.capacity"]
+    assert "41.94 MB" in run("gpus", "a100", "--format", "markdown").out
+
+
+def test_a_variant_page_is_free_of_its_errors(run: Run) -> None:
+    named = document(run("variants", "--format", "json"))["variants"]
+    assert len(named) > 10
+    for name in {variant["name"] for variant in named}:
+        out = run("variants", name).out
+        assert "Raises" not in out
+        assert "Error" not in out
+    assert "`expected` is for the library." in run("variants", "flash2").out
+
+
+def test_words_that_are_wrong_are_listed_once(run: Run) -> None:
+    error = run("models", "--kv-dtype", "foo").err
+    assert error == "roofcalc: --kv-dtype: 'foo' is not known; choose from fp32, tf32, fp16, bf16, fp8, int8, int4\n"
+    assert "did you mean fp8 (choose from fp32, " in run("models", "--kv-dtype", "fp9").err
 
 
 def test_a_built_in_variant_becomes_a_design_that_gives_its_bytes(run: Run, tmp_path: Path) -> None:
@@ -151,8 +238,13 @@ def test_models_lists_presets_and_reads_a_file(run: Run, tmp_path: Path) -> None
 BAD = [
     (("decode",), "--S"),
     (("decode", "--S", "0"), "--S"),
-    (("decode", "--S", "8k", "--splits", "9000"), "splits"),
+    (("decode", "--S", "8k", "--variant", "split-kv", "--splits", "9000"), "splits"),
     (("decode", "--S", "8k", "--splits", "many"), "--splits"),
+    (("decode", "--S", "8k", "--splits", "foo"), "auto"),
+    (("decode", "--S", "999999999999999999999"), "is too large"),
+    (("decode", "--S", "8G", "--batch", "9007199254740993"), "is too large"),
+    (("decode", "--S", "512", "--model", "bert-large"), "bert-large is an encoder"),
+    (("decode", "--S", "8k", "--variant", "mla", "--kv-heads", "8"), "--kv-heads does not go with mla"),
     (("decode", "--S", "8k", "--variant", "paged", "--page-size", "0"), "--page-size"),
     (("decode", "--S", "8", "--T", "9"), "--T"),
     (("decode", "--S", "8k", "--variant", "mla", "--kv-lora-rank", "0"), "--kv-lora-rank"),
@@ -164,6 +256,8 @@ BAD = [
     (("attention", "--T", "8", "--layer", "3"), "--model"),
     (("attention", "--T", "8", "--model", "llama-3-8b", "--layer", "32"), "0 to 31"),
     (("kernel",), "design"),
+    (("kernel", "x.yaml", "--new", "attention-naive"), "kernel needs exactly one of"),
+    (("models", "nope"), "roofcalc: 'nope' is neither a file nor a preset"),
     (("kernel", "nothing.yaml"), "nothing.yaml"),
     (("kernel", str(EXAMPLES / "refused-tile.yaml"), "-p", "T"), "NAME=VALUE"),
     (("kernel", str(EXAMPLES / "refused-tile.yaml"), "-p", "X=3"), "X"),

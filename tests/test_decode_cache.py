@@ -99,9 +99,37 @@ def test_one_latent_serves_all_heads() -> None:
     assert products == 2 * 2 * 128 * 4096 * (576 + 512)
     # formulas of FlashMLA's documentation: 2 · 128 · 1088 / (2 · 576) = 241.8 FLOP/B
     assert products / moved(got, "latent") == pytest.approx(241.8, rel=1e-3)
-    assert any("= 241.8 FLOP/B" in note for note in got.notes)
+    assert any("of the cache's reads alone" in note and "= 241.8 FLOP/B" in note for note in got.notes)
     small = decode("mla", S=4096, heads=128, kv_lora_rank=256, rope_dim=32, splits=4)
     assert moved(small, "latent") == 4096 * 288 * 2
+
+
+def test_partial_results_that_are_most_of_the_traffic_are_named() -> None:
+    got = decode("mla", S=8192, heads=128)
+    # FlashAttention-2's rule: 128 splits of 128 rows of 512 + 1 fp32 numbers = 33.6 MB, written and read; the
+    # latent is 8192 · 1152 B = 9.44 MB, Q 147 kB, O 131 kB
+    said = "\n".join(got.notes)
+    assert "67.2 of the 77.0 MB that move at 128 splits" in said.replace("are 67.2", "67.2")
+    assert "--splits auto" in said
+    # 2.285 GFLOP in 77.0 MB
+    assert "it is 29.7 FLOP/B" in said
+    assert "of the" not in "".join(n for n in decode("mla", S=8192, heads=128, splits=1).notes if "partial" in n)
+
+
+def test_one_is_no_plural_and_a_table_is_an_input() -> None:
+    got = decode("paged", S=1, heads=1, page_size=1)
+    said = "\n".join(got.notes)
+    assert "pages of 1 token, " in said
+    assert "1 token is allocated" in said
+    assert "1 work unit on" in said
+    assert got.memory == 0
+
+
+def test_the_library_of_the_expected_time_is_named() -> None:
+    for variant, library in (("split-kv", "FlashAttention-2"), ("paged", "Triton")):
+        notes = decode(variant, splits=4, **GQA).notes
+        assert any(f"{library};" in note and note.startswith("expected is for") for note in notes)
+        assert not any(note.startswith("expected is for") for note in decode(variant, splits=1, **GQA).notes)
 
 
 def test_an_fp8_latent_is_656_bytes_a_token() -> None:
@@ -132,6 +160,33 @@ def test_unlike_lengths_run_in_one_launch() -> None:
     assert any("the longest reads 32768 keys, 2.34 times the mean" in note for note in got.notes)
     split = decode("split-kv", S=(1, 4096), splits=8, **GQA)
     assert rows(split)["split"].units == 8 * (1 + 8)  # one key makes one split
+
+
+@pytest.mark.parametrize("variant", ["flash", "flash-gqa", "split-kv"])
+def test_a_launch_lasts_until_its_longest_sequence_is_done(variant: str) -> None:
+    options = {"splits": 2} if variant == "split-kv" else {}
+    alone, pair = (decode(variant, S=S, **GQA, **options) for S in (32768, (1, 32768)))
+    assert pair.total.time >= alone.total.time
+    for name in ("hbm", "tensor"):
+        assert pair.kernels[0].roofs[name] >= alone.kernels[0].roofs[name]
+
+
+def test_the_roofs_of_the_longest_sequence_by_hand() -> None:
+    row = decode("flash-gqa", S=(1, 32768), **GQA).kernels[0]
+    # a unit reads 32768 keys and values of 128 in bf16, its 4 query rows, and writes them; 64 KiB in 350 ns
+    assert row.roofs["hbm"] == pytest.approx((2 * 32768 * 256 + 2 * 4 * 256) / (65_536 / 350e-9))
+    # and runs 32768 keys of a 64-row tile on one SM
+    assert row.roofs["tensor"] == pytest.approx(4 * 64 * 32768 * 128 / (989.4e12 / 132))
+    layers = decode("flash-gqa", S=(1, 32768), layers=3, **GQA)
+    assert layers.total.time == pytest.approx(3 * row.time)
+
+
+@pytest.mark.parametrize("variant", ["naive", "replicated", "flash", "flash-gqa", "split-kv", "paged", "mla"])
+def test_equal_lengths_are_a_batch(variant: str) -> None:
+    listed, batch = decode(variant, S=(32768, 32768), **GQA), decode(variant, S=32768, batch=2, **GQA)
+    assert listed.kernels == batch.kernels
+    assert listed.total == batch.total
+    assert listed.notes == batch.notes
 
 
 def test_the_size_of_a_cache() -> None:

@@ -67,6 +67,26 @@ kernels:
 """
 
 
+# The design by which the README teaches the format.
+MINIMAL = """\
+name: residual add + rmsnorm
+params: {T: 8192, D: 4096, rows: 1, blocks: "ceil(T / rows)"}  # -p T=1 sets one; a formula uses those before it
+tensors:
+  x: [T, D]                                                    # the residual stream, bf16 as `dtype` says by default
+  r: [T, D]                                                    # what the last layer adds to it
+  g: [D]                                                       # the norm's weight
+  sum: [T, D]
+  y: {shape: [T, D], dtype: fp8}
+kernels:
+  - name: add_norm
+    reads: [x, r, g, {tensor: g, times: blocks - 1, tier: l2}] # g: once from memory, for further blocks from L2
+    writes: [sum, y]
+    work: {vector: "5*T*D"}                                    # add; square, sum; times 1/rms, times g
+    grid: blocks
+    tile: {threads: 256, registers: 40, smem: "rows*D*4"}      # a block holds its rows in fp32: 16 KiB
+"""
+
+
 def changed(old: str, new: str, **params: Any) -> Design:
     assert EXAMPLE.count(old) == 1
     return parse_design(EXAMPLE.replace(old, new), params, "mine.yaml")
@@ -111,6 +131,26 @@ def test_a_design_that_says_naive_gives_its_report_to_the_digit() -> None:
             assert (a.time, a.roofs, a.ridge, a.bound, a.roof) == (b.time, b.roofs, b.ridge, b.bound, b.roof)
             assert (a.units, a.waves, a.sm_use, a.share) == (b.units, b.waves, b.sm_use, b.share)
         assert mine.memory == theirs.memory  # S and P, derived from what is written and read back
+
+
+def test_the_design_of_the_readme_to_its_ledger() -> None:
+    design = parse_design(MINIMAL)
+    (kernel,) = design.plan.kernels
+    # x, r, sum: 8192 x 4096 of 2 B = 67,108,864 B each; y 1 B each; g 8,192 B, 8191 times more from L2
+    assert [(a.tensor, a.tier, a.bytes) for a in kernel.accesses] == [
+        ("x", "hbm", 67_108_864),
+        ("r", "hbm", 67_108_864),
+        ("g", "hbm", 8_192),
+        ("g", "l2", 67_100_672),
+        ("sum", "hbm", 67_108_864),
+        ("y", "hbm", 33_554_432),
+    ]
+    assert kernel.tile is not None
+    assert (kernel.grid, kernel.tile.smem, kernel.work[0].ops) == (8192, 16_384, 167_772_160)
+    # 234,889,216 B / 3.35 TB/s = 70.1 us
+    row = estimate(design.plan, load("h100")).kernels[0]
+    assert (row.roof, row.time) == ("hbm", pytest.approx(70.116e-6, rel=1e-4))
+    assert parse_design(MINIMAL, {"rows": 4}).plan.kernels[0].grid == 2048
 
 
 def test_all_forms_of_a_ledger_line() -> None:

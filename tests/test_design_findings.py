@@ -125,7 +125,50 @@ def test_waves_idle_sms_and_the_last_wave() -> None:
     tail = only(CHAIN, "tail", kernel="add")
     assert tail.value == 36 / 264
     assert tail.text == "the last of 2 waves fills 36 of 264 slots; 56.8 % of all the waves' slots are used"
-    assert only(CHAIN, "idle SMs", kernel="add").value == 0
+    full = only(CHAIN, "idle SMs", kernel="add")
+    assert (full.value, full.text) == (0, "all 132 SMs get a block")
+
+
+@pytest.mark.parametrize(
+    ("grid", "said"),
+    # add: 2 blocks a SM, 264 slots
+    [(264, "1 wave"), (528, "2 waves"), (660, "2.5 waves"), (300, "1.14 waves"), (1, "0.0038 waves")],
+)
+def test_waves_are_counted_in_words_that_fit(grid: int, said: str) -> None:
+    assert only(CHAIN.replace("grid: 300", f"grid: {grid}"), "waves", kernel="add").text.endswith(f"slots: {said}")
+
+
+def test_idle_sms_have_a_roof_of_their_own() -> None:
+    # product: 64 of 132 SMs: 2^31 / 989.4e12 x 132 / 64 = 4.48 us against 2.17 us for all of them
+    reached = only(CHAIN, "reached SMs", kernel="product")
+    assert reached.value == pytest.approx(2**31 / 989.4e12 * 132 / 64)
+    assert reached.text == (
+        "64 blocks reach 48.5 % of the SMs: the tensor roof of those alone is 4.48 µs, which would bind; "
+        "set own_sms: true to count it"
+    )
+    assert not [f for f in found(CHAIN) if f.kind == "reached SMs" and f.kernel == "add"]
+    counted = CHAIN.replace("smem: 96 KiB}", "smem: 96 KiB}\n    own_sms: true")
+    assert not [f for f in found(counted) if f.kind == "reached SMs"]
+    assert only(counted, "roofs", kernel="product").value == pytest.approx(reached.value)
+
+
+def test_the_roof_of_the_reached_sms_may_be_another_or_too_low_to_bind() -> None:
+    # add on one SM: 2^20 / 66.9e12 = 15.7 ns for 132 SMs, x 132 = 2.07 us; memory takes 4 MiB / 3.35e12 = 1.25 us
+    one = only(CHAIN.replace("grid: 300", "grid: 1"), "reached SMs", kernel="add")
+    assert one.text.startswith("1 block reaches 0.758 % of the SMs: the vector roof of those alone is 2.07 µs, which")
+    assert one.text.endswith("; own_sms does not count it, only the tensor roof")
+    # on 66 SMs: twice 15.7 = 31.3 ns
+    half = only(CHAIN.replace("grid: 300", "grid: 66"), "reached SMs", kernel="add")
+    assert half.text.endswith("alone is 31.3 ns, below the 1.25 µs that binds")
+
+
+def test_the_shipped_fused_norm_counts_the_sms_that_it_reaches() -> None:
+    # one token: 32 tiles of 128 x 128, 2 x 128 x 4096 x 4096 operations executed on 32 of 132 SMs:
+    # 4,294,967,296 / 989.4e12 x 132 / 32 = 17.9 us, more than the 10.0 us of w
+    for params, roof, time in (({}, "tensor", 17.91e-6), ({"block": 64}, "hbm", 10.02e-6)):
+        design = load_design(EXAMPLES / "fused-rmsnorm-linear.yaml", params)
+        row = estimate(design.plan, load("h100")).kernels[0]
+        assert (row.roof, row.time) == (roof, pytest.approx(time, rel=1e-3))
 
 
 def test_without_grid_and_tile_it_says_what_is_not_known() -> None:
@@ -253,8 +296,14 @@ def test_too_few_bytes_in_flight() -> None:
     text = CHAIN.replace("smem: 96 KiB}", "smem: 96 KiB}\n    own_sms: true\n    in_flight: 4 KiB")
     finding = only(text, "in flight", kernel="product")
     assert finding.value == pytest.approx(64 * 4096 / 350e-9)
-    assert "749 GB/s, 22.4 % of 3.35 TB/s" in finding.text
+    assert "4 KiB in flight a block let memory reach 749 GB/s, 22.4 % of 3.35 TB/s" in finding.text
     assert not [f for f in found(text.replace("4 KiB", "64 KiB")) if f.kind == "in flight"]
+
+
+def test_the_smallest_shares_have_no_exponent() -> None:
+    # n = 128: 4 x 32,768 B of 80 GB = 0.000164 %; n = 64: a quarter of it
+    assert only(CHAIN, "memory", n=128).text == "131 kB of device memory, 0.000164 % of 80 GB"
+    assert only(CHAIN, "memory", n=64).text == "32.8 kB of device memory, under 0.0001 % of 80 GB"
 
 
 def test_every_text_is_one_line() -> None:

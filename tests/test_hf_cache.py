@@ -154,3 +154,14 @@ def test_the_pattern_says_which_layers_attend() -> None:
 def test_kv_dtype_scales_the_cache(dtype: str, kv: int) -> None:
     model = describe(load_model("llama-3-8b"), dtype)["model"]
     assert (model["kv_bytes_per_token"], model["kv_dtype"]) == (kv, dtype)
+
+
+def test_kv_heads_and_their_widths_do_not_apply_to_latent_attention() -> None:
+    # the class of deepseek_v3 gives 128 KV heads, and 1000 / 32 is no head dim: neither is used
+    keys = json.loads((Path(__file__).parent / "data/configs/deepseek_v3.json").read_text(encoding="utf-8"))
+    keys |= {"num_attention_heads": 32, "hidden_size": 1000}
+    del keys["num_key_value_heads"]
+    model = build(keys, "m", "config.json")
+    figures = describe(model)["model"]
+    assert (figures["heads"], figures["kv_heads"], figures["head_dim"]) == (32, 1, 192)
+    assert kv_bytes_per_token(model) == 70_272  # 61 layers · (512 + 64) · 2 B, whatever the heads

@@ -139,7 +139,8 @@ def test_what_the_class_gave_is_said() -> None:
     assert model.sources["hidden"] == "text_config.hidden_size"
     assert model.vocab == 262_208  # Gemma3TextConfig
     note = next(note for note in model.notes if "class of gemma3_text" in note)
-    assert {"heads", "kv heads", "head dim", "vocab"} <= set(note.split(": ")[1].split(", "))
+    said = {"heads (num_attention_heads)", "kv heads (num_key_value_heads)", "head dim (head_dim)"}
+    assert {*said, "vocab (vocab_size)"} <= set(note.split(": ")[1].split(", "))
 
 
 def test_a_key_of_the_file_is_no_default() -> None:

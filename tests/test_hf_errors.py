@@ -36,7 +36,7 @@ def message(tmp_path: Path, content: str | bytes) -> str:
         ("[1, 2]", "one object"),
         ("null", "null at the top"),
         ("3", "one object"),
-        ("{}", "no hidden found; looked for hidden_size, n_embd"),
+        ("{}", "no hidden found; looked for hidden_size, n_embd, n_embed, d_model"),
         (b"\x80\x04\x95\xff\x00", "not UTF-8"),
         (b'{"model_type": "llama", "hidden_size": 1, "hidden_size": 2}', "'hidden_size' is there twice"),
         (b"[" * 100_000, "nested too deeply"),

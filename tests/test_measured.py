@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import report
 
 from roofcalc.core import RoofcalcError
 from roofcalc.measured import MeasurementError, Rows, read, select
@@ -16,7 +17,6 @@ from roofcalc.render.accuracy import as_dict, csv_text, json_text, markdown, tab
 from roofcalc.render.scatter import figure, plot_validation
 from roofcalc.statements import StatementError
 from roofcalc.validation import errors, over_limit, validate
-from tests.conftest import report
 
 # h200.csv of this project: one H200 SXM, torch 2.11, CUDA 13.0, cuDNN 9.19, Triton 3.6, 2026-11-29
 HEADER = (

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from roofcalc.core import RoofcalcError
 from roofcalc.hardware import load
+from roofcalc.models import variants
 from roofcalc.models.cache import decode_shape
-from roofcalc.models.splitting import flash2_choice, flash3_choice
+from roofcalc.models.splitting import flash3_choice
 from roofcalc.planner import best_splits, resolved, split_plan
 from roofcalc.splits import flash3_splits, flash_splits
 
@@ -33,12 +34,17 @@ GQA = {"heads": 32, "kv_heads": 8}
         ("h200", {"S": 8192, "batch": 32, **GQA}, 1),
         # one block of 128 keys
         ("h200", {"S": 128, **GQA}, 1),
-        # two new tokens: heads are not packed, so 32 units; 7 splits fill 224, 8 fill 256
-        ("h200", {"S": 8192, "T": 2, **GQA}, 7),
+        # several new tokens are rows of the same 8 units
+        ("h200", {"S": 8192, "T": 4, **GQA}, 32),
+        # 32 blocks in the window: 32 splits fill 256, 16 fill 128; a window of one block
+        ("h200", {"S": 8192, "window": 4096, **GQA}, 32),
+        ("h200", {"S": 8192, "window": 128, "heads": 64, "kv_heads": 8, "d": 64}, 1),
     ],
 )
-def test_flash2_chooses(gpu: str, sizes: dict[str, Any], splits: int) -> None:
-    assert flash2_choice(decode_shape(**sizes), load(gpu).limits) == splits
+def test_the_default_is_flash2s_rule_on_the_kernels_units(gpu: str, sizes: dict[str, Any], splits: int) -> None:
+    hardware, shape = load(gpu), decode_shape(**sizes)
+    assert variants("decode")["split-kv"].plan(shape, hardware.limits).kernels[0].sizes["splits"] == splits
+    assert split_plan(shape, hardware).rules["flash2"] == splits
 
 
 @pytest.mark.parametrize(
@@ -137,6 +143,32 @@ def test_the_rules_see_the_latent_of_mla() -> None:
     plan = split_plan(decode_shape(8192, heads=128), load("h100"), "mla")
     assert plan.rules["flash2"] == 128
     assert plan.best.units == 2 * plan.best.splits
+
+
+def test_splits_without_keys_are_no_units() -> None:
+    # 64 blocks of 128 keys in 15 splits of 5 blocks: 13 of them have keys, 8 · 13 = 104 of 132 SMs
+    shape, h100 = decode_shape(8192, **GQA), load("h100")
+    plan = split_plan(shape, h100)
+    row = next(row for row in plan.rows if row.splits == 15)
+    assert (row.with_keys, row.chunk, row.units) == (13, 640, 104)
+    assert row.sm_use == pytest.approx(104 / 132)
+    # the empty ones write their zeros, as FlashAttention-2's kernel does: 15 · 32 rows · 129 · 4 B
+    assert row.partial_bytes == 15 * 32 * 129 * 4
+    assert row.chosen_by == ("flash3",)  # no row but a rule's has empty splits
+    assert all(row.with_keys == row.splits for row in plan.rows if row.splits != 15)
+    # 1000 keys are 8 blocks; above 8 splits ceil(1000/s) keys: 64 have 16 (63 have keys), 128 have 8 (125)
+    few = split_plan(decode_shape(1000, **GQA), h100)
+    assert {row.splits for row in few.rows} & {8, 16, 32, 64, 128} == {8, 16, 32}
+
+
+@pytest.mark.parametrize("name", ["split-kv", "paged", "mla", "replicated"])
+def test_unlike_lengths_are_planned_by_the_longest(name: str) -> None:
+    plan = split_plan(decode_shape((1024, 32768), heads=32, kv_heads=8), load("h100"), name)
+    assert plan.variant == name
+    two = next(row for row in plan.rows if row.splits == 2)
+    assert two.chunk == 16384
+    default = variants("decode")[name].plan(decode_shape((1024, 32768), **GQA), load("h100").limits)
+    assert plan.rules["flash2"] == default.kernels[-2].sizes["alone"][-1].sizes["splits"]
 
 
 def test_few_keys_bound_the_candidates() -> None:

@@ -116,8 +116,17 @@ def test_the_nearest_name_is_told_else_all_of_them() -> None:
 # 8 x 1024, 128 x 1024, 1024^2, 2 x 1024^3
 @pytest.mark.parametrize(
     ("value", "number"),
-    [("8192", 8192), ("8k", 8192), ("8K", 8192), ("128K", 131_072), ("1M", 1_048_576), ("2G", 2_147_483_648)]
-    + [(7, 7), (" 1 ", 1), ("007", 7)],
+    [
+        ("8192", 8192),
+        ("8k", 8192),
+        ("8K", 8192),
+        ("128K", 131072),
+        ("1M", 1048576),
+        ("2G", 2147483648),
+        (7, 7),
+        (" 1 ", 1),
+        ("007", 7),
+    ],
 )
 def test_a_count_takes_binary_prefixes(value: object, number: int) -> None:
     assert count(value) == number
