@@ -101,7 +101,7 @@ def parse(text: str, origin: str) -> Document:
         mark = error.problem_mark or error.context_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         problem = error.problem or error.context
-        if mark and "\t" in (text.splitlines() or [""])[mark.line][: mark.column + 1]:
+        if mark and "\t" in "".join(text.splitlines()[mark.line : mark.line + 1])[: mark.column + 1]:
             problem = "indent with spaces, YAML allows no tabs"
         raise FileError(f"{origin}{where}: not valid YAML: {problem}") from None
     except yaml.YAMLError as error:

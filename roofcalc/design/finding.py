@@ -43,6 +43,9 @@ def flop_per_byte(value: Num) -> str:
 
 
 def percent(share: Num) -> str:
+    """A share with three digits; the smallest ones without an exponent."""
+    if 0 < share < 1e-6:
+        return "under 0.0001 %"
     return f"{_significant(100 * share)} %"
 
 
