@@ -97,9 +97,9 @@ def model_cache(
 
 
 def _of_layer(shape: Shape, attention: Attention, layers: int) -> Shape:
-    heads = attention.heads if attention.kind == "mla" else attention.kv_heads
-    sizes = {"kv_heads": heads, "d": attention.head_dim, "dv": attention.v_head_dim}
-    return replace(shape, **sizes, window=attention.window, layers=layers)
+    a = attention
+    kv_heads = a.heads if a.kind == "mla" else a.kv_heads
+    return replace(shape, kv_heads=kv_heads, d=a.head_dim, dv=a.v_head_dim, window=a.window, layers=layers)
 
 
 def _arrays(attention: Attention, expanded: bool) -> Arrays:

@@ -6,29 +6,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from roofcalc.core import Plan, Report, RoofcalcError, Shape
+from roofcalc.core import Kernel, Plan, Report, RoofcalcError, Shape
 from roofcalc.estimate import estimate
 from roofcalc.models import Variant, variants
 from roofcalc.models.cache import visible
-from roofcalc.models.splitting import flash2_choice, flash3_choice
-from roofcalc.numeric import ceil_div
+from roofcalc.models.splitting import flash3_choice
 from roofcalc.splits import MOST
 
 if TYPE_CHECKING:
     from roofcalc.hardware import Hardware
 
 AUTO = "auto"
+ATTENTION = ("split", "attention")
+"""What variants call the kernel whose keys are split."""
 
 
 @dataclass(frozen=True)
 class SplitRow:
     """One number of splits: keys of a split, units, waves, SMs in use, bytes between the kernels, seconds.
 
+    `with_keys` of the splits have a key: fewer than `splits` where whole blocks leave the last ones empty.
     `time` is the roofline of both kernels, `expected` the calibrated time where the GPU has one; `chosen_by`
     names who takes this number: best, flash2, flash3.
     """
 
     splits: int
+    with_keys: int
     chunk: int
     units: int
     waves: float
@@ -46,8 +49,12 @@ class SplitRow:
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """The table, its best row, and what each library's rule takes and how much longer than the best that is."""
+    """The table of a variant, its best row, what each library's rule takes and how much longer that is.
 
+    flash2 is the variant's default (FlashAttention-2's rule on its own units), flash3 that library's own choice.
+    """
+
+    variant: str
     best: SplitRow
     rows: tuple[SplitRow, ...]
     rules: Mapping[str, int]
@@ -59,7 +66,7 @@ def best_splits(shape: Shape, hardware: Hardware, name: str = "split-kv", **opti
 
     Raises RoofcalcError for a variant without splits.
     """
-    return _least(_evaluated(shape, hardware, name, options, _candidates(shape))).splits
+    return _least(_distinct(_evaluated(shape, hardware, name, options, _candidates(shape)))).splits
 
 
 def resolved(options: Mapping[str, Any], shape: Shape, hardware: Hardware, name: str) -> dict[str, Any]:
@@ -80,16 +87,18 @@ def split_plan(shape: Shape, hardware: Hardware, name: str = "split-kv", **optio
     candidates = _candidates(shape)
     top = candidates[-1]
     limits = hardware.limits
-    seen = _attended(_variant(name).plan(shape, limits, {**options, "splits": 1}))
-    rules = {"flash2": flash2_choice(seen, limits), "flash3": flash3_choice(seen, limits)}
+    default = _variant(name).plan(shape, limits, options)
+    rules = {"flash2": _longest(default).sizes["splits"], "flash3": flash3_choice(_attended(default), limits)}
     rules = {rule: min(int(number), _keys(shape)) for rule, number in rules.items()}
     found = _evaluated(shape, hardware, name, options, sorted({*candidates, *rules.values()}))
-    best = _least(found)
-    shown = {best.splits, *rules.values(), *(2**power for power in range(top.bit_length()))}
+    distinct = _distinct(found)
+    best = _least(distinct)
+    powers = {2**power for power in range(top.bit_length())} & {row.splits for row in distinct}
+    shown = {best.splits, *rules.values(), *powers}
     labelled = tuple(_labelled(row, best.splits, rules) for row in found if row.splits in shown)
     by_splits = {row.splits: row for row in found}
     over = {rule: by_splits[number].seconds / best.seconds for rule, number in rules.items()}
-    return SplitPlan(next(row for row in labelled if row.splits == best.splits), labelled, rules, over)
+    return SplitPlan(name, next(row for row in labelled if row.splits == best.splits), labelled, rules, over)
 
 
 def _variant(name: str) -> Variant:
@@ -107,8 +116,15 @@ def _keys(shape: Shape) -> int:
 
 def _attended(plan: Plan) -> Shape:
     """The shape that the attention kernel sees: of `mla` one KV head as wide as the latent."""
-    shapes = [kernel.sizes["shape"] for kernel in plan.kernels if "chunk" in kernel.sizes]
-    return shapes[0] if shapes else plan.shape
+    seen: Shape = _longest(plan).sizes["shape"]
+    return replace(seen, batch=plan.shape.batch, lengths=plan.shape.lengths)
+
+
+def _longest(plan: Plan) -> Kernel:
+    """The attention kernel, of unlike sequences that of the longest alone."""
+    kernel = next(kernel for kernel in plan.kernels if kernel.name in ATTENTION)
+    alone: tuple[Kernel, ...] = kernel.sizes.get("alone", (kernel,))
+    return max(alone, key=lambda one: int(one.sizes["shape"].S))
 
 
 def _candidates(shape: Shape) -> list[int]:
@@ -123,18 +139,23 @@ def _evaluated(
     found = []
     for splits in numbers:
         plan = variant.plan(shape, hardware.limits, {**options, "splits": splits})
-        chunks = [kernel.sizes["chunk"] for kernel in plan.kernels if "chunk" in kernel.sizes]
-        chunk = chunks[0] if chunks else ceil_div(_keys(shape), splits)
-        found.append(_row(splits, int(chunk), estimate(plan, hardware)))
+        sizes = _longest(plan).sizes
+        found.append(_row(splits, int(sizes["splits"]), int(sizes["chunk"]), estimate(plan, hardware)))
     return found
 
 
-def _row(splits: int, chunk: int, report: Report) -> SplitRow:
-    attention = next(row for row in report.kernels if row.name in ("split", "attention"))
+def _distinct(rows: Iterable[SplitRow]) -> list[SplitRow]:
+    """The rows without those whose last splits are empty: a smaller number has the same chunks."""
+    return [row for row in rows if row.with_keys == row.splits]
+
+
+def _row(splits: int, with_keys: int, chunk: int, report: Report) -> SplitRow:
+    attention = next(row for row in report.kernels if row.name in ATTENTION)
     partial = [line for line in attention.ledger if line.tensor in ("O_partial", "L_partial")]
     expected = report.total.expected
     return SplitRow(
         splits=splits,
+        with_keys=with_keys,
         chunk=chunk,
         units=int(attention.units or 0),
         waves=float(attention.waves or 0),

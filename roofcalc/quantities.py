@@ -105,19 +105,23 @@ def whole(value: object) -> int:
     return value
 
 
-_COUNT = re.compile(r"\s*0*([0-9]{1,18})([kKMG]?)\s*", re.ASCII)
+_COUNT = re.compile(r"\s*0*([0-9]{1,1000})([kKMG]?)\s*", re.ASCII)
 _BINARY_POWER = {"": 0, "k": 10, "K": 10, "M": 20, "G": 30}
+LARGEST = 2**53
+"""The largest count: above it a double no longer tells a number from the next."""
 
 
 def count(value: object) -> int:
     """A count as people type it on a command line: ``8192``, ``8k``, ``128K``, ``1M``, powers of 1024.
 
-    Raises QuantityError for anything but a whole number of at least 1 below 10^18.
+    Raises QuantityError for anything but a whole number of at least 1 and at most 2^53.
     """
     match = _COUNT.fullmatch(value if isinstance(value, str) else shown(value))
     amount = int(match[1]) << _BINARY_POWER[match[2]] if match else 0
-    if not 0 < amount < 10**18:
-        found = shown(value) if len(str(value)) <= 40 else "a text of that length"
+    found = shown(value) if len(str(value)) <= 40 else "a text of that length"
+    if amount > LARGEST:
+        raise QuantityError(f"{found} is too large; at most 2^53 is wanted, {LARGEST}")
+    if amount < 1:
         examples = "such as 8192, 8k (8192), 128K or 1M (powers of 1024)"
         raise QuantityError(f"{found} is no count; a whole number of at least 1 is wanted, {examples}")
     return amount

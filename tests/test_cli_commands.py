@@ -217,6 +217,20 @@ def test_verify_runs_the_backward_pass_against_the_slope_of_the_loss(run: Run, v
     assert run("verify", "flash1", "--T", "64", "--pass", "bwd").code == 2
 
 
+def test_verify_says_what_it_runs_without_sizes(run: Run) -> None:
+    said = " ".join(run("verify", "--help").out.split())
+    assert "one head, d 64, 1024 queries and keys (for split-kv one query)" in said
+    assert " heads 1 · T=1024 · S=1024 · d=64 " in run("verify", "flash2").out
+    assert " heads 1 · T=1 · S=1024 · d=64 " in run("verify", "split-kv").out
+
+
+def test_a_context_is_named_only_where_it_is_exceeded(run: Run) -> None:
+    # Llama 3 8B: max_position_embeddings 8192
+    asked = ("decode", "--model", "llama-3-8b", "--variant", "flash-gqa", "--S")
+    assert "beyond the context" not in run(*asked, "8192").out
+    assert "beyond the context of llama-3-8b, 8,192 tokens" in " ".join(run(*asked, "100,8193").out.split())
+
+
 def test_verify_shows_the_online_softmax(run: Run) -> None:
     out = run("verify", "--show", "online-softmax").out
     assert "exp(m1 - m2)" in out

@@ -30,11 +30,16 @@ from roofcalc.core import RoofcalcError, Shape
 
 if TYPE_CHECKING:
     from roofcalc.kvcache import Fit, KvCache
-    from roofcalc.planner import SplitPlan
+    from roofcalc.planner import SplitPlan, SplitRow
 
 
 def _splits(text: str) -> int | str:
-    return text if text == "auto" else count(text)
+    if text == "auto":
+        return text
+    try:
+        return count(text)
+    except RoofcalcError as error:
+        raise RoofcalcError(f"{error}; or auto, the best number on this GPU") from None
 
 
 TOKENS = number("T", "--T", "-T", help="New tokens; default 1. More is speculative decoding, causal.")
@@ -57,7 +62,7 @@ SPLITS = option(
     panel="Algorithm",
     parser=parser(_splits, "splits"),
     metavar="N|auto",
-    help="Splits of the keys: a number, or the best on this GPU. Default: FlashAttention-2's rule.",
+    help="Splits of the keys: a number, or the best on this GPU. Default: FlashAttention-2's rule on these units.",
     show_default=False,
 )
 LATENT = (
@@ -91,11 +96,13 @@ def decode(given: Given) -> None:
     plans = [_split_plan(gpu, given, shape) for gpu in gpus]
     held, fits = _memory(given, shape, gpus, model)
     after = "".join(_plan_text(gpu.name, plan, len(gpus)) for gpu, plan in zip(gpus, plans, strict=True) if plan)
+    whole = _whole(held, model)
     extra = {
         "splits": [_plan_fields(gpu.key, plan) for gpu, plan in zip(gpus, plans, strict=True) if plan],
         "kv_cache": {**asdict(held), "fits": {gpu.key: asdict(fit) for gpu, fit in zip(gpus, fits, strict=True)}},
     }
-    flow.emit("decode", given, found, after=after + _memory_text(held, gpus, fits, _weights(given, model)), extra=extra)
+    after += _memory_text(held, shape, gpus, fits, _weights(given, model), whole)
+    flow.emit("decode", given, found, after=after, extra=extra)
     if given["check"] and not all(fit.fits for fit in fits):
         raise AnswerIsNo
 
@@ -103,17 +110,29 @@ def decode(given: Given) -> None:
 def _asked(given: Given) -> tuple[Given, Shape, tuple[str, ...], Any]:
     """What was typed with the model's answers filled in, the shape, notes and the model."""
     sizes, notes, model = flow.model_sizes(given)
+    if model is not None and model.encoder:
+        raise RoofcalcError(f"--model {model.name} is an encoder: it decodes no tokens and keeps no cache")
     given = {**given, **_latent(given, model)}
     if given["variant"] == ["mla"]:
         notes = ()
         for name in ("d", "dv"):
             if given[name] is not None:
                 raise RoofcalcError(f"--{name} does not go with mla: its head dims follow the latent's ranks")
+        if given["kv_heads"] is not None:
+            raise RoofcalcError("--kv-heads does not go with mla: one latent serves all heads, or each has its own")
+    notes = (*notes, *_beyond(model, max(given["S"])))
     lengths, tokens = given["S"], given["T"] or 1
     keys = {"S": lengths[0]} if len(lengths) == 1 else {"lengths": lengths}
     causal = given["causal"] if given["causal"] is not None else tokens > 1
     shape = flow.shape_of({**given, "S": None}, sizes, **keys, T=tokens, causal=causal)
     return given, shape, notes, model
+
+
+def _beyond(model: Any, keys: int) -> tuple[str, ...]:
+    """That the cache is longer than the model's context, where it is."""
+    if model is None or model.context is None or keys <= model.context:
+        return ()
+    return (f"--S {keys:,} is beyond the context of {model.name}, {model.context:,} tokens",)
 
 
 def _latent(given: Given, model: Any) -> Given:
@@ -160,22 +179,36 @@ def _plan_text(gpu: str, plan: SplitPlan, of: int) -> str:
             "keys": f"{row.chunk:,}",
             "units": f"{row.units:,}",
             "waves": units.significant(row.waves),
-            "SMs": units.percent(row.sm_use),
+            "SMs busy": units.percent(row.sm_use),
             "partials": units.size(row.partial_bytes),
             "roofline": units.seconds(row.time),
             **({} if row.expected is None else {"expected": units.seconds(row.expected)}),
-            "chosen by": ", ".join(row.chosen_by),
+            "chosen by": ", ".join(row.chosen_by) + _empty(row),
         }
         for row in plan.rows
     ]
+    default = {"flash2": " (the default)"}
     rules = "; ".join(
-        f"{name}'s rule takes {splits}, {plan.over_best[name] - 1:.0%} above the best".replace("%", " %")
+        f"{name}'s rule{default.get(name, '')} takes {splits}, {plan.over_best[name] - 1:.0%} above the best".replace(
+            "%", " %"
+        )
         for name, splits in plan.rules.items()
     )
     where = f" on {gpu}" if of > 1 else ""
-    return f"\nSplits of the keys{where}: best {plan.best.splits}; {rules}.\n" + listing.columns(
-        rows, right=[name for name in rows[0] if name != "chosen by"]
-    )
+    head = _wrapped(f"Splits of the keys ({plan.variant}){where}: best {plan.best.splits}; {rules}.")
+    return f"\n{head}\n" + listing.columns(rows, right=[name for name in rows[0] if name != "chosen by"])
+
+
+def _wrapped(line: str, indent: str = "") -> str:
+    """A line of at most 120 columns, its rest indented, units beside their numbers."""
+    from textwrap import fill
+
+    joined = line.replace(" %", "\N{NO-BREAK SPACE}%")
+    return fill(joined, 120, initial_indent=indent, subsequent_indent=f"{indent}  ").replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _empty(row: SplitRow) -> str:
+    return "" if row.with_keys == row.splits else f" ({row.with_keys} with keys)"
 
 
 def _weights(given: Given, model: Any) -> int:
@@ -196,11 +229,16 @@ def _weights(given: Given, model: Any) -> int:
 
 def _memory(given: Given, shape: Shape, gpus: Sequence[Any], model: Any) -> tuple[KvCache, list[Fit]]:
     """What the cache takes, and whether it fits beside the weights on each GPU."""
-    from roofcalc.kvcache import fit, kv_cache, mla_arrays
+    from roofcalc.kvcache import fit, kv_cache, mla_arrays, model_cache
+    from roofcalc.models.mla import expanded_shape
 
-    latent = "mla" in (given["variant"] or ()) and not given["expanded"]
-    arrays = {"arrays": mla_arrays(*_ranks(given))} if latent else {}
-    held = kv_cache(shape, page_size=given["page_size"], **arrays)
+    latent, wide, size = "mla" in (given["variant"] or ()), bool(given["expanded"]), given["page_size"]
+    if model is not None:
+        held = model_cache(model, shape, page_size=size, expanded=wide)
+    elif latent and not wide:
+        held = kv_cache(shape, page_size=size, arrays=mla_arrays(*_ranks(given)))
+    else:
+        held = kv_cache(expanded_shape(shape, _ranks(given)[1]) if latent else shape, page_size=size)
     weights = _weights(given, model)
     return held, [fit(held, gpu.memory.hbm.capacity, weights) for gpu in gpus]
 
@@ -213,15 +251,31 @@ def _ranks(given: Given) -> tuple[int, ...]:
     return tuple(default if given[name] is None else given[name] for name, default in typed.items())
 
 
-def _memory_text(held: KvCache, gpus: Sequence[Any], fits: Sequence[Fit], weights: int) -> str:
+def _whole(held: KvCache, model: Any) -> str:
+    """Whose layers the cache is, where a model says: all of them, whichever are shown above."""
+    if model is None:
+        return ""
+    layers = len(model.layers)
+    which = f"all {layers} layers" if held.layers == layers else f"{held.layers} of {layers} layers, which cache"
+    return f" of the whole of {model.name} ({which})"
+
+
+def _memory_text(
+    held: KvCache, shape: Shape, gpus: Sequence[Any], fits: Sequence[Fit], weights: int, whole: str
+) -> str:
     from roofcalc.render.units import size
 
-    held_by = f"{size(held.per_token)} a token, {size(held.per_sequence)} a sequence, {size(held.batch)} the batch"
-    lines = [f"\nKV cache: {held_by}."]
+    full = "" if held.growth == held.per_token else f" ({size(held.growth)} once the windows are full)"
+    unlike = shape.lengths is not None and len(set(shape.lengths)) > 1
+    longest = "the longest sequence" if unlike else "a sequence"
+    state = f" with {size(held.state)} of state" if held.state else ""
+    each = f"{size(held.per_token)} a token{full}, {size(held.per_sequence)} {longest}{state}"
+    lines = ["", _wrapped(f"KV cache{whole}: {each}, {size(held.batch)} the batch.")]
     for gpu, fit in zip(gpus, fits, strict=True):
         beside = f" beside {size(weights)} of weights" if weights else ""
         verdict = "fits" if fit.fits else f"does not fit ({size(-fit.free)} too much)"
-        lines.append(
-            f"  It {verdict} in {size(gpu.memory.hbm.capacity)} of {gpu.name}{beside}; {fit.tokens:,} tokens would."
-        )
+        alike = "sequence" if fit.sequences == 1 else "sequences"
+        room = f"{fit.sequences:,} {alike} of {shape.S:,} tokens" if fit.tokens is None else f"{fit.tokens:,} tokens"
+        said = f"It {verdict} in {size(gpu.memory.hbm.capacity)} of {gpu.name}{beside}; {room} would."
+        lines.append(_wrapped(said, "  "))
     return "\n".join(lines) + "\n"

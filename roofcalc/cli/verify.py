@@ -35,6 +35,8 @@ OPTIONS = ("elementwise", "block_q", "block_kv", "splits")
 def verify(given: Given) -> None:
     """Run an algorithm in NumPy and count what it moves.
 
+    It is a small example unless sizes are given: one head, d 64, 1024 queries and keys (for split-kv one query).
+
     The count is held against the ledger, tensor by tensor, and the result against
     softmax(Q Kᵀ) V in float64: roofcalc verify flash2 --T 1024 --d 64
     """

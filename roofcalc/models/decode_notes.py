@@ -62,6 +62,16 @@ def unfinished(kernels: Sequence[Kernel], splits: Num) -> tuple[str, ...]:
     )
 
 
+def expects(library: str, splits: Num) -> tuple[str, ...]:
+    """Whose split and combine kernels the expected time stands for."""
+    if not plain(splits) or splits == 1:
+        return ()
+    return (
+        f"expected is for the split and combine kernels of {library}; those of another library take another time "
+        "for the same bytes",
+    )
+
+
 def machine(limits: Limits, kernel: Kernel) -> tuple[str, ...]:
     """Work units against SMs: the share that idles below a wave, the tail above."""
     units, tile = kernel.grid, kernel.tile

@@ -41,7 +41,7 @@ def mla(
         raise RoofcalcError(f"--rope-dim is {rope}; it must be at least 0")
     checked(shape)
     if expanded:
-        return _expanded(replace(shape, kv_heads=shape.heads, d=HEAD_DIM + rope, dv=HEAD_DIM), limits, splits)
+        return _expanded(expanded_shape(shape, rope), limits, splits)
     inner = replace(shape, kv_heads=1, d=rank + rope, dv=rank)
     tile = key_tile(inner, limits, block_q=SPLIT_ROWS, most=LATENT_KEYS, shared=True)
     units = resolve(splits, inner, limits, Units(inner.heads, tile, shared=True))
@@ -55,6 +55,11 @@ def mla(
     kernels = launches(inner, build)
     said = (*_intensity(inner, rank, rope, kernels), *notes(inner, limits, units, kernels))
     return Plan("mla", inner, kernels, MLA_SOURCE, said, partial_bytes(kernels))
+
+
+def expanded_shape(shape: Shape, rope: Num) -> Shape:
+    """The shape without absorption: K of 128 + rope and V of 128 numbers for every head."""
+    return replace(shape, kv_heads=shape.heads, d=HEAD_DIM + rope, dv=HEAD_DIM)
 
 
 def _expanded(wide: Shape, limits: Limits, splits: int | str | None) -> Plan:

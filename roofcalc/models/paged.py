@@ -5,7 +5,7 @@ from __future__ import annotations
 from roofcalc.core import BITS, Access, Kernel, Limits, Plan, Shape, Tensor
 from roofcalc.models import variant
 from roofcalc.models.cache import at_least_one, cached, checked, visible
-from roofcalc.models.decode_notes import counted, intensity, plain
+from roofcalc.models.decode_notes import counted, expects, intensity, plain
 from roofcalc.models.decode_parts import Units, attention, combine, launches, moved
 from roofcalc.models.splitting import capped, notes, packed, partial_bytes, resolve
 from roofcalc.numeric import Num, ceil_div, everywhere
@@ -59,6 +59,7 @@ def paged(
 
     kernels = launches(shape, build)
     said = (*_notes(shape, size), *intensity(shape, shape.group, kernels), *notes(shape, limits, units, kernels))
+    said = (*said, *expects("Triton", units.splits))
     return Plan("paged", shape, kernels, PAGED_SOURCE, said, partial_bytes(kernels))
 
 
@@ -82,7 +83,8 @@ def _notes(shape: Shape, page_size: Num) -> tuple[str, ...]:
     repeat = 1 if shape.lengths else shape.batch
     held = repeat * page_size * sum(pages(one, page_size) for one in shape.sequences)
     valid = repeat * sum(visible(one).S for one in shape.sequences)
-    allocated = f"{counted(held, 'token')} allocated in whole pages, {valid} of them valid and read"
+    tokens = f"{counted(held, 'token')} {'is' if held == 1 else 'are'}"
+    allocated = f"{tokens} allocated in whole pages, {valid} of them valid and read"
     lost = sum(array.elements for one in shape.sequences for array in waste(one, page_size))
     if everywhere(lost == 0):
         return (*layout, allocated)

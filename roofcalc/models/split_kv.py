@@ -5,7 +5,7 @@ from __future__ import annotations
 from roofcalc.core import Limits, Plan, Shape
 from roofcalc.models import variant
 from roofcalc.models.cache import checked
-from roofcalc.models.decode_notes import intensity
+from roofcalc.models.decode_notes import expects, intensity
 from roofcalc.models.splitting import notes, packed, partial_bytes, resolve, split_kernels
 
 SPLIT_SOURCE = "Flash-Decoding for long-context inference (PyTorch blog, 2023-10-13)"
@@ -23,4 +23,5 @@ def split_kv(shape: Shape, limits: Limits, *, splits: int | str | None = None) -
     units = resolve(splits, shape, limits, packed(shape, limits))
     kernels = split_kernels(shape, units, auto=splits is None)
     said = (*intensity(shape, shape.group, kernels), *notes(shape, limits, units, kernels))
+    said = (*said, *expects("PyTorch's FlashAttention-2", units.splits))
     return Plan("split-kv", shape, kernels, SPLIT_SOURCE, said, partial_bytes(kernels))

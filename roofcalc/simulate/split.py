@@ -27,7 +27,7 @@ def split_kv(hbm: HBM, layer: Layer) -> None:
 
 
 def _attend(hbm: HBM, layer: Layer, name: str, pack: int) -> int:
-    """Run one attention kernel and give back its number of splits, read off the plan's grid.
+    """Run one attention kernel and give back its number of splits, those without a key included.
 
     The rows of a unit are those of `pack` query heads, token by token, in tiles of the plan's height.
     """
@@ -35,8 +35,7 @@ def _attend(hbm: HBM, layer: Layer, name: str, pack: int) -> int:
     block_q, block_kv = block_sizes(kernel.tile)
     tiles = list(blocks(shape.T * pack, block_q))
     assert kernel.tile is not None
-    assert kernel.grid is not None
-    splits = int(kernel.grid // (shape.batch * (shape.heads // pack) * len(tiles)))
+    splits = _splits(layer)
     chunks = list(blocks(shape.S, Units(pack, kernel.tile, splits).chunk(shape.S)))
     hbm.allocate("O", (shape.batch, shape.heads, shape.T, shape.dv), layer.dtype)
     if splits > 1:
@@ -56,6 +55,10 @@ def _attend(hbm: HBM, layer: Layer, name: str, pack: int) -> int:
                         hbm.write("O_partial", (s, b, heads, tokens), output(state))
                         hbm.write("L_partial", (s, b, heads, tokens), log_sum_exp(state))
     return splits
+
+
+def _splits(layer: Layer) -> int:
+    return int(layer.kernel("combine").sizes["splits"]) if layer.runs("combine") else 1
 
 
 def _unit(hbm: HBM, layer: Layer, b: int, heads: Array, tokens: Array, chunk: slice, block_kv: int) -> State:
@@ -79,7 +82,7 @@ def _unit(hbm: HBM, layer: Layer, b: int, heads: Array, tokens: Array, chunk: sl
 def _combine(hbm: HBM, layer: Layer) -> None:
     """O from all partial outputs of a row, weighted by their log-sum-exp: the online softmax once more."""
     shape = layer.shape
-    splits = int(layer.kernel("split").sizes["splits"])
+    splits = _splits(layer)
     for b, h, _ in layer.heads():
         for rows in blocks(shape.T, ROWS):
             state = start(rows.stop - rows.start, shape.dv, layer.dtype)
