@@ -31,7 +31,7 @@ def splits_of(kernel: Kernel, gpu: Machine, unsplit: Fused | None) -> Num:
     shape: Shape = kernel.sizes["shape"]
     if unsplit is None or not kernel.sizes.get("auto"):
         return kernel.sizes["splits"]
-    blocks = ceil_div(shape.S, by_head_dim(shape.d, KEY_BLOCKS))
+    blocks = ceil_div(shape.seen, by_head_dim(shape.d, KEY_BLOCKS))
     return flash_splits(units_of(kernel) + 0 * blocks, SLOTS * gpu.sms, blocks)
 
 
@@ -53,7 +53,7 @@ def split(kernel: Kernel, c: Decode, gpu: Machine, unsplit: Fused | None = None)
     shape: Shape = kernel.sizes["shape"]
     splits = splits_of(kernel, gpu, unsplit)
     moved = kernel.bytes_through("hbm")
-    keys = minimum(shape.S, shape.behind + shape.ahead + 1)
+    keys = shape.seen
     key = moved / (shape.batch * shape.kv_heads * keys)
     walk = ceil_div(units_of(kernel) * splits, SLOTS * gpu.sms) * ceil_div(keys, splits) * key
     ramp = c.ramp * minimum(1, moved / gpu.l2_bytes)
@@ -78,10 +78,10 @@ def _grouped(kernel: Kernel) -> Kernel:
     shape: Shape = kernel.sizes["shape"]
     units = units_of(kernel)
     rows = ceil_div(shape.T * shape.batch * shape.heads, units)
-    folded = replace(shape, T=rows, heads=ceil_div(units, shape.batch), causal=False, window=None)
+    keys = shape.seen
+    folded = replace(shape, T=rows, S=keys, heads=ceil_div(units, shape.batch), causal=False, window=None)
     columns = by_head_dim(shape.d, PREFILL_KEYS)
     tiles = units * ceil_div(rows, PREFILL_ROWS)
-    keys = minimum(shape.S, shape.behind + shape.ahead + 1)
     sizes = {"shape": folded, "tiles": tiles, "blocks": tiles * ceil_div(keys, columns)}
     return replace(kernel, sizes={**sizes, "rows": PREFILL_ROWS, "columns": columns})
 

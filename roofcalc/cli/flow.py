@@ -76,7 +76,7 @@ def reports(
 ) -> list[Report]:
     """One report for each GPU and variant. `options` are those of the command that only some variants use.
 
-    A variant that was not named is left out, with a note, where it cannot run.
+    A variant that was not named is left out, with a note, where it cannot run; what was typed for it is not.
     """
     from roofcalc.models.choice import choose, options_for
 
@@ -92,7 +92,7 @@ def reports(
             try:
                 found.append(_report(variant, shape, gpu, typed, extra, given.get("cache") or "cold"))
             except RoofcalcError as error:
-                if named:
+                if named or variant.options & typed.keys():
                     raise
                 left_out[f"{variant.name} on {gpu.key}"] = error
     if not found:
