@@ -1,5 +1,5 @@
 """The command line: parse, call, render. Importing it loads typer and nothing heavier."""
 
-from roofcalc.cli.app import main
+from roofcalc.cli.main import main
 
 __all__ = ["main"]
