@@ -24,7 +24,7 @@ Cost = Annotated[float, BeforeValidator(Measure("s", "us"))]
 class Block(BaseModel):
     """A part of a hardware file: no unknown key, nothing changed after it is read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Clocks(Block):
