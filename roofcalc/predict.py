@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from roofcalc.constants import LIBRARIES
-from roofcalc.core import Kernel, Plan, Report, RoofcalcError, Shape
+from roofcalc.core import BITS, Kernel, Plan, Report, RoofcalcError, Shape
 from roofcalc.estimate import estimate
 from roofcalc.hardware import Hardware, load
 from roofcalc.launches import timing
@@ -17,7 +17,7 @@ from roofcalc.models.choice import GENERATIONS
 from roofcalc.models.elementwise import step
 from roofcalc.models.linear import linear
 from roofcalc.models.standard import softmax_in_fp32
-from roofcalc.numeric import Num, maximum
+from roofcalc.numeric import Num, everywhere, maximum
 from roofcalc.predict_host import WALL, issued, launch_time, mode_of, step_plan
 from roofcalc.quantities import nearest
 
@@ -47,6 +47,7 @@ CUDNN_ROWS, CUDNN_KEYS = 128, 128
 
 MASKED, ADDED = "mask", "add_mask"
 WIDE = "softmax_fp32"
+STEPS = ("graph", "eager")
 
 
 class Unpredictable(RoofcalcError):
@@ -114,6 +115,7 @@ def question(plain: Mapping[str, Any], sizes: Mapping[str, Num], overrides: tupl
     if hardware is None:
         raise Unpredictable(f"unknown GPU {plain['gpu']!r}")
     op = str(plain["op"])
+    _check(op, plain, sizes)
     library, variant = library_of(str(plain["library"])), str(plain["variant"])
     if op == "step":
         return Question(step_plan(plain, sizes, hardware), hardware, library="torch", mode=mode_of(variant))
@@ -124,6 +126,32 @@ def question(plain: Mapping[str, Any], sizes: Mapping[str, Num], overrides: tupl
     plan, kernel = _PLANS[op](plain, sizes, hardware)
     cache_ = "warm" if plain["cache"] == "warm" else "cold"
     return Question(plan, hardware, kernel, cache_, library, wall=variant.endswith(WALL))
+
+
+NEEDED = {
+    "attention": ("T", "S"),
+    "decode": ("S",),
+    "linear": ("m", "n", "k"),
+    "elementwise": ("m", "n"),
+    "step": ("S",),
+}
+"""The sizes that a row of an operation must give."""
+
+
+def _check(op: str, plain: Mapping[str, Any], sizes: Mapping[str, Num]) -> None:
+    """Raises RoofcalcError for a size that is missing, Unpredictable for a type or a way of launching not known."""
+    needed = NEEDED.get(op, ())
+    if op == "elementwise" and "_then_" in str(plain["kernel"]):
+        needed = (*needed, "k")
+    for name in needed:
+        if not everywhere(sizes[name] >= 1):
+            raise RoofcalcError(f"{op}: a row without {name}")
+    for name in ("dtype", "kv_dtype"):
+        said = str(plain[name])
+        if said not in BITS and said not in STORED:
+            raise Unpredictable(f"{name} {said!r} is not known{nearest(said, BITS)}")
+    if op == "step" and not str(plain["variant"]).startswith(STEPS):
+        raise Unpredictable(f"step: the variant is {plain['variant']!r}; it must begin with {' or '.join(STEPS)}")
 
 
 @cache

@@ -105,7 +105,8 @@ def _reports(given: Given, model: Any, gpu: Any) -> list[tuple[Report, Any, floa
         )
         plan = fuse_step(plan) if given["fusion"] == "all" else plan
         plan = warm_step(plan, gpu.limits.l2) if given["cache"] == "warm" else plan
-        notes = (*plan.notes, *said.get(variant.name, ()), *ignored.get(variant.name, ()), *_notes(given, model, gpu))
+        own_notes = (*said.get(variant.name, ()), *ignored.get(variant.name, ()), *_unused(given, variant.name, model))
+        notes = (*_notes(given, model, gpu), *plan.notes, *own_notes)
         report = estimate(replace(plan, notes=notes), gpu)
         one = timing(report, gpu.launch, given["launch"] or "eager", given["overlap"] or "max")
         totals = {"host": one.host, "device": one.device, "tokens_per_second": _tokens(given) / one.step}
@@ -114,6 +115,17 @@ def _reports(given: Given, model: Any, gpu: Any) -> list[tuple[Report, Any, floa
         issue = float(issued(plan.kernels, calibration.host, "torch")) if from_python else None
         found.setdefault(plan.variant, (replace(report, totals=totals), gpu, issue))
     return list(found.values())
+
+
+def _unused(given: Given, variant: str, model: Any) -> tuple[str, ...]:
+    """What was asked of attention that the model's layers have no use for."""
+    if not given["variant"]:
+        return ()
+    if not model.attentions:
+        return (f"{model.name} has no attention: --variant {variant} is not used",)
+    if all(attention.kind == "mla" for attention in model.attentions) and variant != "mla" and not given["prefill"]:
+        return (f"the layers of {model.name} have latent attention and take mla: --variant {variant} is not used",)
+    return ()
 
 
 def _tokens(given: Given) -> int:
@@ -151,7 +163,7 @@ def _in_fp8(model: Any) -> bool:
 
 
 def _notes(given: Given, model: Any, gpu: Any) -> Sequence[str]:
-    said = []
+    said = [f"{model.name}, --fusion {given['fusion'] or 'standard'}"]
     keys = _keys(given)
     if model.context and keys > model.context:
         said.append(f"{keys} tokens are more than the {model.context} that {model.name} was made for")

@@ -97,8 +97,8 @@ def _modes(detail: Mapping[str, Any]) -> str:
             "host": units.seconds(one["host"]),
             "device": units.seconds(one["device"]),
             "step": units.seconds(one["step"]),
+            "tokens/s at most": units.si(one["tokens_per_second"]),
             "expected": units.seconds(one["expected"], 2),
-            "tokens/s": units.si(one["tokens_per_second"]),
             "launches bind below": units.seconds(one["kernel_limit"]),
             "who waits": "the GPU waits for the host" if one["bound"] == "host" else "the host waits for the GPU",
         }

@@ -24,7 +24,9 @@ PLOT = text("plot", "Draw predicted against measured into FILE (.png, .svg, .pdf
 def validate(given: Given) -> None:
     """Predicted against measured times, by group.
 
-    Errors are |predicted / measured - 1|, bias the median of predicted / measured.
+    Errors are |predicted / measured - 1|, bias the median of predicted / measured. A file has a header line
+    with gpu, op, variant, library, batch, heads, kv_heads, T, S, d, causal, dtype, m, n, k, time_s (seconds)
+    and more; the README has an example.
     """
     flow.check_outputs(given)
     from roofcalc.measured import read, select
@@ -38,6 +40,9 @@ def validate(given: Given) -> None:
         raise RoofcalcError("no row is left to validate; look at --where and at the file")
     by: Sequence[str] = given["by"].split(",") if given["by"] else GROUPS
     found = validated(rows, given["set"] or (), by)
+    if found.total is None:
+        reasons = "; ".join(reason for reason, _ in found.skipped) or "no row has an op that is predicted"
+        raise RoofcalcError(f"nothing to validate: {reasons}")
     limits = over_limit(found, given["limit"] or ())
     match given["format"] or "table":
         case "json":
