@@ -144,3 +144,16 @@ def test_other_formats_and_a_plot(run: Run, tmp_path: Path) -> None:
     assert run(*LLAMA, "--plot", str(picture)).code == 0
     assert picture.stat().st_size > 1000
     assert "batch·kv_heads·S·d" in run(*LLAMA, "--explain").out
+
+
+def test_a_prefill_names_no_longest_context_since_its_activations_grow(run: Run) -> None:
+    asked = ("step", "--model", "llama-3-8b", "--prefill", "2048", "--variant", "naive")
+    assert "activations grow with the prompt" in " ".join(run(*asked).out.split())
+    assert "longest context" in run("step", "--model", "llama-3-8b", "--S", "8k").out.replace("\n", " ")
+
+
+def test_attention_that_the_layers_do_not_have_is_not_ignored_in_silence(run: Run) -> None:
+    latent = run("step", "--model", "deepseek-v3", "--S", "8k", "--variant", "split-kv").out
+    assert "take mla: --variant split-kv is not used" in " ".join(latent.split())
+    none = run("step", "--model", "mamba-2.8b", "--S", "8k", "--variant", "split-kv").out
+    assert "has no attention: --variant split-kv is not used" in " ".join(none.split())

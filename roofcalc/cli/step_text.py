@@ -17,6 +17,7 @@ from roofcalc.render.to_table import PIPED_WIDTH
 if TYPE_CHECKING:
     from roofcalc.budget import Budget
 
+PREFILL = "activations grow with the prompt: --prefill N --check tells whether a longer one fits"
 CONSTANT = "no limit on the context: the cache does not grow"
 LABELS = {"graph": "CUDA graph", "eager": "eager", "persistent": "persistent kernel"}
 
@@ -40,7 +41,7 @@ def fields(
             {name: plain(value) for name, value in asdict(part).items()} for part in by_group(report, gpu.launch)
         ],
         "modes": {mode: _mode(one, tokens) for mode, one in times.items()},
-        "memory": {**asdict(held), "free": held.free, "fits": held.fits},
+        "memory": _held(held, prefill=given["prefill"] is not None),
     }
 
 
@@ -130,6 +131,12 @@ def _sentences(report: Report, detail: Mapping[str, Any]) -> str:
     return f"{textwrap.fill(said, PIPED_WIDTH, break_long_words=False, break_on_hyphens=False)}\n"
 
 
+def _held(held: Budget, *, prefill: bool) -> dict[str, Any]:
+    """What the step holds. In a prefill the activations grow with the context too, so no longest one is told."""
+    context = None if prefill else held.largest_context
+    return {**asdict(held), "largest_context": context, "free": held.free, "fits": held.fits, "prefill": prefill}
+
+
 def _memory(report: Report, held: Mapping[str, Any]) -> str:
     parts = [f"{units.size(held['weights'])} of weights", f"{units.size(held['kv'])} of KV cache"]
     parts += [f"{units.size(held['state'])} of states"] if held["state"] else []
@@ -139,7 +146,9 @@ def _memory(report: Report, held: Mapping[str, Any]) -> str:
     batch, context = held["largest_batch"], held["largest_context"]
     limits = [
         f"largest batch at this context {units.count(batch)}" if batch is not None else "",
-        f"longest context at this batch {units.count(context)} tokens" if context is not None else CONSTANT,
+        PREFILL if held["prefill"] else CONSTANT,
     ]
+    if context is not None:
+        limits[1] = f"longest context at this batch {units.count(context)} tokens"
     said = f"Memory on {report.hardware}: {', '.join(parts)} {verdict}; {'; '.join(filter(None, limits))}."
     return f"{textwrap.fill(said, PIPED_WIDTH, break_long_words=False, break_on_hyphens=False)}\n"
