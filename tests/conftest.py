@@ -46,3 +46,11 @@ def report(
     return estimate(
         variants(command)[variant].plan(Shape.of(**sizes), hardware.limits, options), hardware, cache
     )
+
+
+def refused(got: Ran, said: str) -> None:
+    """Bad input: exit code 2, nothing on stdout, one line on stderr that says `said`."""
+    assert (got.code, got.out) == (2, "")
+    assert got.err.startswith("roofcalc: ")
+    assert got.err.count("\n") == 1
+    assert said in got.err

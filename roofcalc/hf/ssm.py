@@ -48,17 +48,22 @@ def mamba(keys: Keys, traits: Traits, hidden: int) -> Built:
     weights += vector("mixer.A_log", "ssm", inner * n) + vector("mixer.D", "ssm", inner)
     weights += linear("mixer.out_proj", "ssm", inner, hidden, bias)
     weights += vector("mixer.norms", "norms", (dt_rank + 2 * n) * traits.ssm_norms)
+    return _mamba(inner, n, 1, kernel, dt_rank), weights
+
+
+def _mamba(inner: int, n: int, heads: int, kernel: int, dt_rank: int) -> State:
+    """The state of a Mamba-1 mixer: `n` numbers a channel, and the last `kernel` inputs of the convolution."""
     return State(
         kind="mamba",
         inner=inner,
         state=n,
-        heads=1,
+        heads=heads,
         groups=1,
         kernel=kernel,
         dt_rank=dt_rank,
         recurrent=inner * n,
         conv=inner * kernel,
-    ), weights
+    )
 
 
 def zamba(keys: Keys, traits: Traits, hidden: int) -> Built:
@@ -74,17 +79,7 @@ def zamba(keys: Keys, traits: Traits, hidden: int) -> Built:
     )
     weights += vector("mamba.A_log", "ssm", inner * n) + vector("mamba.D", "ssm", inner)
     weights += linear("mamba.out_proj", "ssm", inner, hidden)
-    return State(
-        kind="mamba",
-        inner=inner,
-        state=n,
-        heads=heads,
-        groups=1,
-        kernel=kernel,
-        dt_rank=dt_rank,
-        recurrent=inner * n,
-        conv=inner * kernel,
-    ), weights
+    return _mamba(inner, n, heads, kernel, dt_rank), weights
 
 
 def mamba2(keys: Keys, traits: Traits, hidden: int) -> Built:
