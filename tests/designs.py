@@ -1,4 +1,12 @@
-"""Designs that several tests read."""
+"""Designs that several tests read, and the findings about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from roofcalc.design import Finding, findings, parse_design
+from roofcalc.estimate import estimate
+from roofcalc.hardware import load
 
 # The example of the interface document, word for word.
 EXAMPLE = """\
@@ -47,3 +55,36 @@ kernels:
     grid: "batch*heads*ceil(T / 128)*ceil(d / 128)"
     tile: {smem: 96 KiB, registers: 128, threads: 256, stages: 3, block_q: 128, block_kv: 128}
 """
+
+# Two kernels: y = a b (a product), z = y + 1. Every number is a power of two, so all can be done in the head.
+CHAIN = """\
+name: chain
+params: {n: 1024}
+tensors: {a: [n, n], b: [n, n], y: [n, n], z: [n, n]}
+kernels:
+  - name: product
+    reads: [a, b]
+    writes: [y]
+    work: {tensor: "2*n**3"}
+    grid: "(n / 128)**2"
+    tile: {threads: 256, registers: 128, smem: 96 KiB}
+  - name: add
+    reads: [y]
+    writes: [z]
+    work: {vector: "n**2"}
+    grid: 300
+    tile: {threads: 1024, registers: 32}
+"""
+
+
+def found(text: str, gpu: str = "h100", **params: Any) -> list[Finding]:
+    hardware = load(gpu)
+    design = parse_design(text, params)
+    return list(findings(design, estimate(design.plan, hardware), hardware))
+
+
+def only(text: str, kind: str, gpu: str = "h100", kernel: str | None = None, **params: Any) -> Finding:
+    """The one finding of a kind about a kernel (None: about the whole)."""
+    matching = [f for f in found(text, gpu, **params) if f.kind == kind and f.kernel == kernel]
+    assert len(matching) == 1, matching
+    return matching[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofcalc.core import Kernel, Limits, Plan, Shape
+from roofcalc.core import Kernel, Limits, Plan, Report, Row, Shape
 from roofcalc.hardware import load
 from roofcalc.models import variants
 
@@ -42,3 +42,17 @@ def executed(found: Kernel, pipe: str) -> Any:
 
 def useful(found: Kernel, pipe: str) -> Any:
     return sum(work.ops for work in found.work if work.pipe == pipe)
+
+
+def moved(rows: tuple[Row, ...], tier: str = "hbm") -> dict[tuple[str, str], int]:
+    """Elements by tensor and direction."""
+    found: dict[tuple[str, str], int] = {}
+    for row in rows:
+        for line in row.ledger:
+            if line.tier == tier:
+                found[line.tensor, line.mode] = found.get((line.tensor, line.mode), 0) + line.elements
+    return found
+
+
+def kernel_names(got: Report) -> list[str]:
+    return [row.name for row in got.kernels]

@@ -14,9 +14,11 @@ import pytest
 from conftest import report
 from hypothesis import given
 from hypothesis import strategies as st
+from ledgers import kernel_names as names
+from ledgers import moved as lines
 
 from roofcalc.compare_passes import matrix_flops, trade
-from roofcalc.core import Report, Row
+from roofcalc.core import Report
 
 FIGURE_2 = {"gpu": "a100-40gb", "T": 1024, "batch": 64, "heads": 16, "d": 64, "dtype": "fp16"}
 CHAIN = {"elementwise": "mask,softmax,dropout"}
@@ -27,20 +29,6 @@ VARIANTS = ("naive", "eager", "flash1", "flash2", "flash3")
 
 def figure_2(variant: str, direction: str = "fwd+bwd") -> Report:
     return report(variant, direction=direction, **FIGURE_2, **(CHAIN if variant == "eager" else {}))
-
-
-def lines(rows: tuple[Row, ...], tier: str = "hbm") -> dict[tuple[str, str], int]:
-    """Elements by tensor and direction."""
-    found: dict[tuple[str, str], int] = {}
-    for row in rows:
-        for line in row.ledger:
-            if line.tier == tier:
-                found[line.tensor, line.mode] = found.get((line.tensor, line.mode), 0) + line.elements
-    return found
-
-
-def names(got: Report) -> list[str]:
-    return [row.name for row in got.kernels]
 
 
 # the kernels of naive and eager

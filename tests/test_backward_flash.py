@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import report
+from ledgers import kernel_names as names
+from ledgers import moved as lines
 
-from roofcalc.core import Report, RoofcalcError, Row
+from roofcalc.core import RoofcalcError
 from roofcalc.hardware import load
 from roofcalc.models.backward_tiles import (
     Staging,
@@ -19,20 +21,6 @@ from roofcalc.models.backward_tiles import (
     smem_lines,
 )
 from roofcalc.models.tiles import Block, MixedTiles, TileError
-
-
-def lines(rows: tuple[Row, ...], tier: str = "hbm") -> dict[tuple[str, str], int]:
-    """Elements by tensor and direction."""
-    found: dict[tuple[str, str], int] = {}
-    for row in rows:
-        for line in row.ledger:
-            if line.tier == tier:
-                found[line.tensor, line.mode] = found.get((line.tensor, line.mode), 0) + line.elements
-    return found
-
-
-def names(got: Report) -> list[str]:
-    return [row.name for row in got.kernels]
 
 
 def test_the_lines_of_flash2() -> None:
