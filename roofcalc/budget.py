@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from roofcalc.core import Shape
-from roofcalc.hf import Attention, Model, index_bytes_per_token, state_bytes, weight_bytes
-from roofcalc.models.cache import cached, visible
-from roofcalc.models.latent import latent
+from roofcalc.hf import Model, state_bytes, weight_bytes
+from roofcalc.kvcache import model_cache
 
 LONGEST = 2**40
 
@@ -45,17 +42,8 @@ def kv_held(model: Model, S: int, kv_dtype: str) -> int:
     """
     if model.encoder:
         return 0
-    kinds = Counter(a for a in model.attentions if a.cached)
-    return sum(count * _layer(a, S, kv_dtype, model.dtype) for a, count in kinds.items()) + S * index_bytes_per_token(
-        model
-    )
-
-
-def _layer(a: Attention, S: int, kv_dtype: str, dtype: str) -> int:
-    sizes: dict[str, Any] = {"heads": a.heads, "kv_heads": a.kv_heads, "d": a.head_dim, "dv": a.v_head_dim}
-    shape = visible(Shape.of(T=1, S=S, window=a.window, dtype=dtype, kv_dtype=kv_dtype, **sizes))
-    held = latent(shape, a.kv_lora_rank or 0, a.rope_dim or 0) if a.kind == "mla" else cached(shape)
-    return int(sum(array.read().bytes for array in held))
+    cache = model_cache(model, Shape.of(T=1, S=S, dtype=model.dtype, kv_dtype=kv_dtype))
+    return int(cache.per_sequence - cache.state)
 
 
 def budget(model: Model, *, batch: int, S: int, kv_dtype: str, intermediates: int, capacity: int) -> Budget:
