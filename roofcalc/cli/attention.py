@@ -52,7 +52,7 @@ def attention(given: Given) -> None:
     if given["T"] is None:
         raise RoofcalcError("attention needs --T, the number of query tokens, such as --T 8192")
     sizes, notes, _ = flow.model_sizes(given)
-    found = flow.reports("attention", given, flow.shape_of(given, sizes), OPTIONS, notes)
+    found = flow.reports("attention", given, flow.shape_of(given, sizes), flow.machines(given), OPTIONS, notes)
     flow.emit("attention", given, found, after=_trade(found))
 
 

@@ -91,8 +91,8 @@ def decode(given: Given) -> None:
             "decode needs --S, the number of cached keys that the new token attends to, such as --S 8192"
         )
     given, shape, notes, model = _asked(given)
-    found = flow.reports("decode", given, shape, OPTIONS, notes)
     gpus = flow.machines(given)
+    found = flow.reports("decode", given, shape, gpus, OPTIONS, notes)
     plans = [_split_plan(gpu, given, shape) for gpu in gpus]
     held, fits = _memory(given, shape, gpus, model)
     after = "".join(_plan_text(gpu.name, plan, len(gpus)) for gpu, plan in zip(gpus, plans, strict=True) if plan)

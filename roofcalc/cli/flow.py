@@ -72,9 +72,14 @@ def machines(given: Given) -> list[Any]:
 
 
 def reports(
-    command: Command, given: Given, shape: Shape, options: Sequence[str], notes: Sequence[str] = ()
+    command: Command,
+    given: Given,
+    shape: Shape,
+    gpus: Sequence[Any],
+    options: Sequence[str],
+    notes: Sequence[str] = (),
 ) -> list[Report]:
-    """One report for each GPU and variant. `options` are those of the command that only some variants use.
+    """One report for each of `gpus` and each variant. `options` are those of the command that only some variants use.
 
     A variant that was not named is left out, with a note, where it cannot run; what was typed for it is not.
     """
@@ -84,7 +89,7 @@ def reports(
     named = bool(given["variant"]) and "all" not in given["variant"]
     found: list[Report] = []
     left_out: dict[str, RoofcalcError] = {}
-    for gpu in machines(given):
+    for gpu in gpus:
         chosen, said = choose(command, given["variant"] or (), gpu.architecture)
         ignored = options_for(chosen, typed)
         for variant in chosen:
@@ -159,10 +164,16 @@ def emit(
 
 def layout(given: Given) -> dict[str, Any]:
     """What a renderer may know of where its text goes."""
-    to_terminal = not given["output"] and sys.stdout is not None and sys.stdout.isatty()
-    width = (os.get_terminal_size().columns or 80) if to_terminal else None
-    color = to_terminal and not os.environ.get("NO_COLOR")
-    return {"width": width, "explain": given["explain"], "color": color}
+    wide = width(given)
+    color = wide is not None and not os.environ.get("NO_COLOR")
+    return {"width": wide, "explain": given["explain"], "color": color}
+
+
+def width(given: Given) -> int | None:
+    """The columns of the terminal that the text goes to; None where it goes elsewhere."""
+    if given["output"] or sys.stdout is None or not sys.stdout.isatty():
+        return None
+    return os.get_terminal_size().columns or 80
 
 
 def write(given: Given, text: str) -> None:

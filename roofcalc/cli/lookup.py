@@ -81,7 +81,7 @@ def print_rows(
         case "markdown":
             out = listing.to_markdown(shown)
         case _:
-            out = listing.columns(shown, right=right, width=flow.layout({"explain": False, **given})["width"])
+            out = listing.columns(shown, right=right, width=flow.width(given))
     flow.write(given, out)
 
 

@@ -52,7 +52,7 @@ def validate(given: Given) -> None:
         case "markdown":
             out = accuracy.markdown(found)
         case _:
-            out = accuracy.table(found, width=flow.layout({"explain": False, **given})["width"])
+            out = accuracy.table(found, width=flow.width(given))
             out += "".join(f"above --limit: {line}\n" for line in limits)
     flow.write(given, out)
     if given["plot"]:
